@@ -1,0 +1,85 @@
+"""Training stacks as sourced facts: what each does to memory and time when nobody asks.
+
+The same QLoRA job takes 6 GiB on one stack and 14 on another, so the stack is an input of every estimate.
+"""
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+
+from perrun.errors import UnknownName
+from perrun.facts import tables
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """One row of stacks.csv: the defaults of one framework over a range of versions.
+
+    weights_default: dtype the weights are stored in unless told (TRL: fp32!). kbit_upcast: preparation of a k-bit
+    base turns norms, embeddings and head to fp32. autocast: forward runs under bf16 autocast also on bf16 weights.
+    adapter_dtype: of LoRA matrices on a bf16 base. kernels: eager, liger, unsloth, fused, compiled, te (what the
+    elementwise work and its saved tensors look like). loss: plain (all logits, fp32 copies), chunked (head over
+    everything, loss by chunks) or fused (head and loss together, logits never stored). optimizer_impl: foreach
+    (temporary copy of the states), fused or loop.
+    """
+
+    framework: str
+    versions: str
+    label: str
+    weights_default: str
+    kbit_upcast: bool
+    autocast: bool
+    adapter_dtype: str
+    lora_dropout: float
+    kernels: str
+    loss: str
+    attention: str
+    checkpointing: str
+    reentrant: bool
+    optimizer_impl: str
+    optimizer: str
+    seq_len: int
+    micro_batch: int
+    lora_rank: int
+    lora_targets: str
+    saves_eval: bool
+    source: str
+
+
+def _stack(row: dict[str, str]) -> Stack:
+    yes = {name: row[name] == "yes" for name in ("kbit_upcast", "autocast", "reentrant", "saves_eval")}
+    whole = {name: int(row[name]) for name in ("seq_len", "micro_batch", "lora_rank")}
+    text = {
+        name: row[name]
+        for name in Stack.__slots__
+        if name not in yes and name not in whole and name != "lora_dropout"
+    }
+    return Stack(**text, **yes, **whole, lora_dropout=float(row["lora_dropout"]))  # type: ignore[arg-type]
+
+
+@cache
+def _by_name() -> dict[str, Stack]:
+    found: dict[str, Stack] = {}
+    for row in tables.read("stacks"):
+        stack = _stack(row)
+        for name in (row["framework"], *row["aliases"].split(";")):
+            found.setdefault(name.strip().lower(), stack)
+    return found
+
+
+def get(framework: str) -> Stack:
+    """The profile of a framework by its name or alias. Raises UnknownName with the nearest names."""
+    known = _by_name()
+    stack = known.get(framework.strip().lower())
+    if stack is None:
+        near = get_close_matches(framework.lower(), list(known), n=3, cutoff=0.5)
+        raise UnknownName(
+            f"unknown framework {framework!r}",
+            expected="one of " + ", ".join(sorted({s.framework for s in known.values()})),
+            hint=f"did you mean {' or '.join(near)}?" if near else "perrun estimate without --framework assumes trl",
+        )
+    return stack
+
+
+def all_stacks() -> tuple[Stack, ...]:
+    return tuple({stack.framework: stack for stack in _by_name().values()}.values())
