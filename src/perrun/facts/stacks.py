@@ -50,9 +50,7 @@ def _stack(row: dict[str, str]) -> Stack:
     yes = {name: row[name] == "yes" for name in ("kbit_upcast", "autocast", "reentrant", "saves_eval")}
     whole = {name: int(row[name]) for name in ("seq_len", "micro_batch", "lora_rank")}
     text = {
-        name: row[name]
-        for name in Stack.__slots__
-        if name not in yes and name not in whole and name != "lora_dropout"
+        name: row[name] for name in Stack.__slots__ if name not in yes and name not in whole and name != "lora_dropout"
     }
     return Stack(**text, **yes, **whole, lora_dropout=float(row["lora_dropout"]))  # type: ignore[arg-type]
 
