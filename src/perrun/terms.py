@@ -263,6 +263,7 @@ class Run(Noun):
 
     line: int
     source: str
+    path: str = Field(default="", description="file that the row was read from")
     columns: dict[str, str]
 
 
