@@ -110,7 +110,7 @@ def _kernels(notes: str) -> dict[str, str | bool | None]:
 def _base(notes: str) -> str | None:
     """How the frozen base is stored, when the notes say."""
     for name, pattern in (
-        ("gptq", r"\bGPTQ\b(?! base is not)"),
+        ("gptq", r"\bGPTQ\b"),
         ("awq", r"\bawq\b"),
         ("aqlm", r"\baqlm\b"),
         ("nf4-dq", r"nf4-dq|double quantized"),
