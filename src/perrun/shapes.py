@@ -11,6 +11,7 @@ from typing import Literal
 Role = Literal["attention", "mlp", "expert", "shared_expert", "router", "head"]
 Mixer = Literal["attention", "mla", "linear_attention", "mamba", "none"]
 MlpKind = Literal["gated", "plain", "moe", "none"]
+Norm = Literal["rms", "layer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Layer:
 
     heads, kv_heads, head_dim: of the mixer (head_dim of queries and keys; v_head_dim of values).
     window: tokens that a query sees (sliding window or chunk), None for all earlier ones.
-    norms: norms over the residual stream [tokens, hidden]. mlp_act: bytes are counted by the caller.
+    norms: norms over the residual stream [tokens, hidden]; norm: of which kind (layer norm is a fused kernel).
     other_params: whatever is no matrix here (norm weights, convolutions, gates, decays, sinks).
     intermediate: width between the two MLP matrices that one token sees, summed over active experts.
     """
@@ -67,6 +68,7 @@ class Layer:
     mlp: MlpKind
     intermediate: int
     other_params: int
+    norm: Norm = "rms"
 
     @property
     def params(self) -> int:

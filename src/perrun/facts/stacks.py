@@ -15,19 +15,23 @@ from perrun.facts import tables
 class Stack:
     """One row of stacks.csv: the defaults of one framework over a range of versions.
 
-    weights_default: dtype the weights are stored in unless told (TRL: fp32!). kbit_upcast: preparation of a k-bit
-    base turns norms, embeddings and head to fp32. autocast: forward runs under bf16 autocast also on bf16 weights.
+    weights_default: dtype the weights are stored in unless told (TRL: fp32!). kbit_upcast: what preparation of
+    a k-bit base turns to fp32: no, norms, or all that is not quantised (norms, embeddings, head). autocast: forward runs under bf16 autocast also on bf16 weights.
     adapter_dtype: of LoRA matrices on a bf16 base. kernels: eager, liger, unsloth, fused, compiled, te (what the
     elementwise work and its saved tensors look like). loss: plain (all logits, fp32 copies), chunked (head over
     everything, loss by chunks) or fused (head and loss together, logits never stored). optimizer_impl: foreach
-    (temporary copy of the states), fused or loop.
+    (temporary copy of the states), fused or loop. quantises_experts: 4-bit loading reaches the experts of a
+    mixture. shards_quantised: its sharding can split a k-bit base. master_weights: bf16 weights with an fp32 copy
+    in the optimizer. keeps_logits: the 16-bit logits stay alive beside their fp32 copies until backward.
+    fsdp_upcasts: under FSDP with mixed precision trained parameters are stored in fp32 (accelerate). fsdp_retains:
+    with frozen parameters FSDP 1 holds every layer's input and its gradient until backward ends.
     """
 
     framework: str
     versions: str
     label: str
     weights_default: str
-    kbit_upcast: bool
+    kbit_upcast: str
     autocast: bool
     adapter_dtype: str
     lora_dropout: float
@@ -43,11 +47,30 @@ class Stack:
     lora_rank: int
     lora_targets: str
     saves_eval: bool
+    quantises_experts: bool
+    shards_quantised: bool
+    master_weights: bool
+    keeps_logits: bool
+    fsdp_upcasts: bool
+    fsdp_retains: bool
     source: str
 
 
+YES_NO = (
+    "autocast",
+    "reentrant",
+    "saves_eval",
+    "quantises_experts",
+    "shards_quantised",
+    "master_weights",
+    "keeps_logits",
+    "fsdp_upcasts",
+    "fsdp_retains",
+)
+
+
 def _stack(row: dict[str, str]) -> Stack:
-    yes = {name: row[name] == "yes" for name in ("kbit_upcast", "autocast", "reentrant", "saves_eval")}
+    yes = {name: row[name] == "yes" for name in YES_NO}
     whole = {name: int(row[name]) for name in ("seq_len", "micro_batch", "lora_rank")}
     text = {
         name: row[name] for name in Stack.__slots__ if name not in yes and name not in whole and name != "lora_dropout"

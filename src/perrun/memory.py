@@ -1,0 +1,301 @@
+"""Peak memory of one GPU as named lines per phase: the closed form over the laws of `physics`.
+
+Peak = max over phases (end of forward, backward of the loss, backward of the last layer, backward of the first
+layer, optimizer step), each a sum of lines. Everything is vectorised over the numbers of a `Setting`.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from perrun.facts.stacks import Stack
+from perrun.physics import activations, params, quant, sharding
+from perrun.physics import memory as law
+from perrun.setting import Setting
+from perrun.shapes import Layer, Linear, Shape
+
+Lines = dict[str, Any]
+
+PHASES = ("forward", "loss", "backward", "gradients", "optimizer")
+
+LAWS = {
+    "base weights": "frozen or trained weights at their stored bits, shard of this rank",
+    "autocast copies": "bf16 copies of fp32 matrices that autocast caches from forward to backward",
+    "adapters": "LoRA matrices A [rank, in] and B [out, rank] at their dtype",
+    "gradients": "one per trained parameter, in its dtype",
+    "optimizer state": "moments (and fp32 master weights) per trained parameter, from the second step on",
+    "optimizer temporary": "square root of the second moments of all parameters (foreach AdamW)",
+    "saved activations": "what autograd keeps of every layer (inputs only under full checkpointing)",
+    "layer backward": "one layer recomputed, and the gradients inside it",
+    "logits and loss": "logits, fp32 copies, their gradient: tokens x vocabulary",
+    "dequantised weights": "the largest k-bit matrix unpacked to bf16",
+    "sharding buffers": "gathered layers, reduce buckets",
+    "reference model": "DPO's second copy of the weights",
+    "inputs": "ids, labels, masks, rotary tables",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The widest phase of a step: its lines [bytes] sum to `allocated` [bytes]; `phase` is an index into PHASES."""
+
+    lines: Lines
+    allocated: Any
+    phase: Any
+    by_phase: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """How the parts of the model are stored: bytes of one GPU before sharding."""
+
+    base: float
+    trained: float
+    base_is_quantised: bool
+    trained_dtype: float
+    largest_matrix: float
+    matmul_params: float
+
+
+def base_storage(setting: Setting, stored_quantization: str | None) -> str:
+    """Storage of the big matrices: nf4, int8, gptq (as published), or a dtype."""
+    if setting.method in ("qlora", "qdora"):
+        return "gptq" if stored_quantization in ("gptq", "awq") else "nf4"
+    if setting.method == "lora-int8":
+        return "int8"
+    return "fp32" if setting.precision in ("fp32", "bf16-mixed", "fp16-mixed") and not setting.adapters else "bf16"
+
+
+def _matrices(shape: Shape) -> list[tuple[Layer, Linear]]:
+    return [(layer, m) for layer in shape.layers for m in layer.linears]
+
+
+def weights(shape: Shape, setting: Setting, stack: Stack, stored_quantization: str | None) -> Weights:
+    """Bytes and counts of base and trained weights on one GPU, unsharded."""
+    storage = base_storage(setting, stored_quantization)
+    total = float(shape.total_params)
+    if setting.adapters:
+        trained = params.adapters_total(shape, setting.lora_targets, setting.lora_rank, "dora" in setting.method)
+    else:
+        trained = total
+    trained_dtype = 4.0 if (setting.adapters and stack.adapter_dtype == "fp32") else 2.0
+    upcast = stack.fsdp_upcasts and setting.sharding in ("fsdp", "fsdp2") and setting.precision != "fp32"
+    if not setting.adapters and (storage == "fp32" or upcast):
+        trained_dtype = 4.0
+    quantised = storage in ("nf4", "gptq", "int8")
+    matrices = _matrices(shape)
+    largest = max((m.in_features * m.out_features for _, m in matrices), default=0)
+    matmul = sum(layer.count * m.weights for layer, m in matrices) + shape.hidden_size * shape.vocab_size
+    if quantised:
+        count, rows = params.quantisable(shape, experts=stack.quantises_experts)
+        rest = total - count
+        # k-bit preparation turns what is not quantised to fp32
+        base = quant.weight_bytes(count, rows, storage) + rest * (4.0 if stack.kbit_upcast == "all" else 2.0)
+    else:
+        base = 0.0 if not setting.adapters else total * quant.DTYPE_BYTES["bf16" if storage == "fp32" else storage]
+    return Weights(base, trained, quantised, trained_dtype, largest, matmul)
+
+
+def regime(setting: Setting, stack: Stack, storage: str) -> activations.Regime:
+    """How numbers are held inside a layer under this setting and stack."""
+    mixed = setting.precision in ("bf16-mixed", "fp16-mixed", "fp8", "mxfp8", "nvfp4") and not setting.adapters
+    fp32 = setting.precision == "fp32"
+    # FSDP's mixed precision casts the prepared fp32 norms back: measured equal with and without preparation
+    prepared = stack.kbit_upcast != "no" and setting.sharding not in ("fsdp", "fsdp2")
+    upcast = prepared and storage in ("nf4", "int8", "gptq")
+    te = stack.kernels in ("te", "compiled")
+    return activations.Regime(
+        act=4.0 if fp32 or (upcast and not te) else 2.0,
+        residual=4.0 if fp32 or upcast or (mixed and not te) else 2.0,
+        autocast=(stack.autocast or mixed) and not fp32 and not te,
+        trains_base=not setting.adapters,
+        adapted=(lambda m: params.targeted(m, setting.lora_targets)) if setting.adapters else (lambda _: False),
+        adapter_fp32=stack.adapter_dtype == "fp32",
+        dropout=stack.lora_dropout > 0,
+        base=storage,
+        kernels="compiled" if setting.compile and stack.kernels == "eager" else stack.kernels,
+        attention=setting.attention,
+    )
+
+
+def _layers(shape: Shape, setting: Setting, how: activations.Regime, rank: float) -> dict[str, float]:
+    """Sums over layers [bytes per token] and the widest layer, by what checkpointing keeps."""
+    groups = [(layer.count, activations.layer_bytes(layer, shape.hidden_size, rank, how)) for layer in shape.layers]
+    inputs = sum(count * b.input for count, b in groups)
+    saved = sum(count * b.saved for count, b in groups)
+    scores = sum(count * b.saved_scores for count, b in groups)
+    widest = max((b for _, b in groups), key=lambda b: b.backward)
+    return {
+        "input": inputs,
+        "saved": saved,
+        "scores": scores,
+        "widest": widest.backward,
+        "matmul": widest.backward_matmul,
+        "widest_saved": widest.saved,
+        "widest_scores": max(b.backward_scores for _, b in groups),
+        "widest_saved_scores": max(b.saved_scores for _, b in groups),
+        "one_input": widest.input,
+        "shared": widest.shared,
+    }
+
+
+SELECTIVE_SHARE = 0.5  # selective op checkpointing keeps every second matmul (torchtitan, activation_checkpoint.py)
+
+
+def kept_by_layers(layers: dict[str, float], checkpointing: str, reentrant: bool, seq: Any) -> tuple[Any, Any, float]:
+    """Bytes per token kept by all layers at the end of the forward, extra while one layer runs backward, and how
+    much less that extra is while its last matrix runs (may be negative).
+
+    Re-entrant checkpointing also holds the recomputed output (torch/utils/checkpoint.py CheckpointFunction).
+    """
+    full = layers["saved"] + layers["scores"] * seq
+    one = layers["widest"] + layers["widest_scores"] * seq
+    one_saved = layers["widest_saved"] + layers["widest_saved_scores"] * seq
+    less = layers["widest"] - layers["matmul"]
+    recomputed = one - layers["shared"] + (layers["one_input"] if reentrant else 0.0)
+    if checkpointing == "none":
+        return full, one - one_saved, less
+    if checkpointing == "selective":
+        return layers["input"] + SELECTIVE_SHARE * (full - layers["input"]), one - SELECTIVE_SHARE * one_saved, less
+    if checkpointing == "unsloth":  # layer inputs go to host memory, one stays
+        return layers["one_input"] * 2, recomputed, less
+    return layers["input"], recomputed, less
+
+
+def _loss(shape: Shape, setting: Setting, stack: Stack, how: activations.Regime, tokens: Any) -> tuple[Any, Any]:
+    """Bytes of logits and loss at the end of forward and in backward; final norm and head input included."""
+    kind = "fused" if setting.fused_ce else ("plain" if stack.loss == "fused" else stack.loss)
+    act = 4.0 if setting.precision == "fp32" else 2.0
+    held = act if stack.keeps_logits else 0.0
+    d, trains = shape.hidden_size, how.trains_base
+    norm = activations.norm_saved(d, trains, how, "rms", how.residual) + (how.act * d if trains else 0.0)
+    if kind == "fused":
+        both = law.fused_loss_bytes(shape.vocab_size, d, tokens, trains, act) + tokens * norm
+        return both, both
+    forward = law.loss_forward_bytes(shape.vocab_size, kind, act, held, shape.softcap)
+    backward = law.loss_backward_bytes(shape.vocab_size, kind, act, held, shape.softcap)
+    return tokens * (forward + norm), tokens * (backward + norm + how.residual * d)
+
+
+def _states(setting: Setting, stack: Stack, w: Weights) -> float:
+    """Bytes of optimizer state per trained parameter, fp32 master weights included where the stack keeps them."""
+    if stack.master_weights and not setting.adapters and setting.precision != "fp32":
+        return law.optimizer_state_bytes(setting.optimizer, 4.0) + 4.0
+    return law.optimizer_state_bytes(setting.optimizer, w.trained_dtype)
+
+
+def peak(shape: Shape, setting: Setting, stack: Stack, stored_quantization: str | None = None) -> Peak:
+    """Allocated peak of one GPU.
+
+    Raises nothing: settings are checked before. Tokens per micro batch are micro_batch x seq_len / cp; DPO doubles
+    them (chosen and rejected are one batch).
+    """
+    storage = base_storage(setting, stored_quantization)
+    w = weights(shape, setting, stack, stored_quantization)
+    how = regime(setting, stack, storage)
+    dp = np.maximum(np.asarray(setting.data_parallel, dtype=float), 1.0)
+    model_parallel = np.asarray(setting.tp * setting.pp, dtype=float)
+    share = sharding.shares(setting.sharding, dp, w.base_is_quantised, stack.shards_quantised)
+    pairs = 2.0 if setting.objective in ("dpo", "orpo", "kto") else 1.0
+    seq = setting.seq_len / np.asarray(setting.cp, dtype=float)
+    tokens = setting.micro_batch * seq * pairs
+    resident = _resident(shape, setting, stack, w, share, model_parallel)
+    layers = _layers(shape, setting, how, float(np.max(setting.lora_rank)) if setting.adapters else 0.0)
+    kept, extra, less = kept_by_layers(layers, setting.checkpointing, stack.reentrant, setting.seq_len)
+    split = np.asarray(setting.tp * setting.pp, dtype=float)
+    tp = np.asarray(setting.tp, dtype=float)
+    kept, extra, less = tokens * kept / split, tokens * extra / tp, tokens * less / tp
+    if setting.checkpointing in ("full", "unsloth"):
+        kept = kept * split / np.asarray(setting.pp, dtype=float)
+    forward, backward = _loss(shape, setting, stack, how, tokens / np.asarray(setting.tp, dtype=float))
+    gradients = w.trained * w.trained_dtype * share.gradients / model_parallel
+    held = np.where(np.asarray(setting.grad_accum) > 1, gradients, 0.0)
+    head = shape.hidden_size * shape.vocab_size * w.trained_dtype * share.gradients if how.trains_base else 0.0
+    # an unpacked matrix is alive only while its matmul runs, not at the widest moment of the elementwise work
+    unpacked = np.maximum(2.0 * w.largest_matrix - less, 0.0) if storage in ("nf4", "int8") else 0.0
+    temporary = w.trained * law.optimizer_temporary_bytes(setting.optimizer, stack.optimizer_impl, w.trained_dtype)
+    root, layer = _gathered(shape, setting, w)
+    retained = 2.0 * layers["input"] * tokens if _retains(setting, stack) else kept / max(shape.n_layers, 1)
+    phases: dict[str, Lines] = {
+        "forward": {"saved activations": kept, "logits and loss": forward, "gradients": held, "sharding buffers": root},
+        "loss": {"saved activations": kept, "logits and loss": backward, "gradients": held, "sharding buffers": root},
+        "backward": {
+            "saved activations": kept,
+            "layer backward": extra,
+            "gradients": np.maximum(held, head),
+            "dequantised weights": unpacked,
+            "sharding buffers": root + layer,
+        },
+        "gradients": {
+            "saved activations": retained,
+            "layer backward": extra,
+            "gradients": gradients,
+            "dequantised weights": unpacked,
+            "sharding buffers": root + layer,
+        },
+        "optimizer": {"gradients": gradients, "optimizer temporary": temporary * share.states / model_parallel},
+    }
+    return _widest(resident, phases)
+
+
+def _gathered(shape: Shape, setting: Setting, w: Weights) -> tuple[Any, Any]:
+    """Bytes of the gathered root unit and of the running layer, beside the shards."""
+    largest = max((layer.params for layer in shape.layers), default=0)
+    per_parameter = w.base / max(shape.total_params, 1) if setting.adapters else 2.0
+    several = np.asarray(setting.n_gpus) > np.asarray(setting.tp * setting.pp)
+    root = sharding.gathered_root_bytes(setting.sharding, 2.0 * (shape.embedding_params + shape.head_weights))
+    layer = sharding.gathered_layer_bytes(setting.sharding, largest * per_parameter, 0.0 if setting.adapters else 1.0)
+    tp = np.asarray(setting.tp, dtype=float)
+    return np.where(several, root / tp, 0.0), np.where(several, layer / tp, 0.0)
+
+
+def _retains(setting: Setting, stack: Stack) -> bool:
+    """Whether FSDP 1 holds the inputs of all layers to the end of backward (frozen parameters).
+
+    Measured: slopes over micro batch of fms-acceleration-benchmarks on 2 and 4 GPUs, LoRA and QLoRA, are one
+    checkpoint store larger than on 1; full fine-tuning's are not.
+    """
+    return stack.fsdp_retains and setting.sharding == "fsdp" and setting.adapters
+
+
+def _resident(shape: Shape, setting: Setting, stack: Stack, w: Weights, share: sharding.Shares, split: Any) -> Lines:
+    """Lines that every phase holds."""
+    trained_bytes = w.trained * w.trained_dtype
+    frozen = w.base * share.base / split
+    own = 0.0 if setting.adapters else trained_bytes * share.trained / split
+    cached = 0.0
+    if how_autocast(setting, stack):
+        cached = 2.0 * (w.trained if setting.adapters else w.matmul_params / split)
+    buckets = trained_bytes / split if setting.sharding == "ddp" else 0.0
+    return {
+        "base weights": frozen + own,
+        "adapters": trained_bytes * share.trained if setting.adapters else 0.0,
+        "autocast copies": cached,
+        "optimizer state": w.trained * _states(setting, stack, w) * share.states / split,
+        "sharding buffers": np.where(np.asarray(setting.n_gpus) > 1, buckets, 0.0),
+        "reference model": frozen + own if setting.objective == "dpo" and not setting.adapters else 0.0,
+        "inputs": 40.0 * setting.micro_batch * setting.seq_len,
+    }
+
+
+def how_autocast(setting: Setting, stack: Stack) -> bool:
+    """Whether autocast caches bf16 copies: fp32 weights under bf16 autocast."""
+    if setting.adapters:
+        return stack.autocast and stack.adapter_dtype == "fp32"
+    return setting.precision in ("bf16-mixed", "fp16-mixed") and stack.kernels == "eager"
+
+
+def _widest(resident: Lines, phases: dict[str, Lines]) -> Peak:
+    """The phase with the largest sum, with its lines, element by element."""
+    base = sum(resident.values())
+    totals = {name: base + sum(lines.values()) for name, lines in phases.items()}
+    stacked = np.stack(np.broadcast_arrays(*(np.asarray(t, dtype=float) for t in totals.values())))
+    index = np.argmax(stacked, axis=0)
+    chosen = dict(resident)
+    for name in {name: None for lines in phases.values() for name in lines}:
+        parts = np.broadcast_arrays(
+            index, *(np.asarray(lines.get(name, 0.0), dtype=float) for lines in phases.values())
+        )
+        chosen[name] = np.choose(parts[0], parts[1:]) + chosen.get(name, 0.0)
+    return Peak(chosen, np.max(stacked, axis=0), index, totals)

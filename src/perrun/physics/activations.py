@@ -1,0 +1,211 @@
+"""Bytes per token that one decoder layer keeps for its backward, operation by operation.
+
+Everything is linear in the tokens of the micro batch except eager attention's score matrices, so a layer is a few
+numbers [bytes per token], and a million settings cost a few multiplications.
+
+The count follows what autograd saves in the modelling code that runs (transformers' eager modules; fused kernels of
+Liger, Unsloth, TransformerEngine): a matrix saves its input only if something of it is trained; a multiplication
+saves both factors; RMSNorm in eager code saves its fp32 copy; flash attention saves q, k, v, its output and one fp32
+log-sum-exp per head. Source: reading of transformers 4.48 and 5.24 modelling code, peft 0.21 LoRA layers,
+FlashAttention-2 (arXiv 2307.08691, algorithm 1 and 2); checked against traced steps (bench/trace_grid.py).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from perrun.shapes import Layer, Linear
+
+FP32 = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Regime:
+    """How the numbers are held while a layer runs.
+
+    act: bytes of an activation inside the block; residual: bytes of one in the residual stream (4 when norms and
+    embeddings are fp32); autocast: matrices cast their inputs themselves; trains_base: full fine-tuning;
+    adapted: which matrices carry LoRA; adapter_fp32: LoRA matrices are fp32; dropout: LoRA dropout is on;
+    base: storage of the frozen matrices (bf16, nf4, int8, gptq, fp8).
+    kernels: eager, fused (norm and rope), liger, unsloth, compiled, te. attention: eager, sdpa, flash2, flash3, te.
+    """
+
+    act: float
+    residual: float
+    autocast: bool
+    trains_base: bool
+    adapted: Callable[[Linear], bool]
+    adapter_fp32: bool
+    dropout: bool
+    base: str
+    kernels: str
+    attention: str
+
+
+@dataclass(frozen=True, slots=True)
+class LayerBytes:
+    """Bytes per token of one layer; the `scores` fields are per token and per key (eager attention only).
+
+    input: the residual that enters (all that full checkpointing keeps). shared: the part of `saved` that is that
+    very input. saved: what stays for backward without checkpointing. backward: the most that is alive inside the
+    layer while its backward runs, saved included; backward_matmul: the same while the last matrix of the MLP runs
+    its backward (when a k-bit base holds an unpacked copy of it).
+    """
+
+    input: float
+    shared: float
+    saved: float
+    saved_scores: float
+    backward: float
+    backward_matmul: float
+    backward_scores: float
+
+
+def _fused_elementwise(kernels: str) -> bool:
+    return kernels in ("liger", "unsloth", "compiled", "te")
+
+
+def norm_saved(width: float, trained: bool, regime: Regime, norm: str, input_bytes: float) -> float:
+    """Bytes per token that one norm over `width` keeps (its output is counted by whoever reads it).
+
+    Eager RMSNorm: the fp32 copy of its input (none is made where the input is fp32 already, but then that one is
+    kept), and the normalised input where its weight is trained. Layer norm and fused kernels: the input as it is.
+    """
+    if norm == "layer" or regime.kernels != "eager":
+        return input_bytes * width
+    return FP32 * width + (input_bytes * width if trained else 0)
+
+
+def inputs_saved(group: list[Linear], width: float, regime: Regime, produced: float) -> float:
+    """Bytes per token kept by matrices that read one common input of `width` elements of `produced` bytes.
+
+    Full: the input once; under autocast from fp32, one bf16 cast per matrix. LoRA: bf16 matrices A read the input
+    itself; fp32 ones each cast it (fp32 without autocast, bf16 with), with dropout also a mask of one byte.
+    Each A keeps its own output for B. Source: peft LoRA Linear.forward; torch.autocast casts inputs per call.
+    """
+    if regime.trains_base:
+        return len(group) * 2.0 * width if regime.autocast and produced > regime.act else produced * width
+    adapted = [m for m in group if regime.adapted(m)]
+    if not adapted:
+        return regime.act * width if regime.base == "int8" else 0.0
+    if not regime.adapter_fp32 and not regime.dropout:
+        return produced * width
+    element = 2.0 if regime.autocast or not regime.adapter_fp32 else FP32
+    return len(adapted) * (element + (1.0 if regime.dropout else 0.0)) * width
+
+
+def adapter_inner(group: list[Linear], rank: float, regime: Regime) -> float:
+    """Bytes per token of the rank-wide outputs of the A matrices."""
+    element = 2.0 if regime.autocast or not regime.adapter_fp32 else FP32
+    return sum(element * rank * m.active for m in group if regime.adapted(m)) or 0.0
+
+
+def split_attention(layer: Layer) -> tuple[list[Linear], list[Linear]]:
+    """The matrices of the mixer: those that read the normed residual, and the last, which writes back to it."""
+    linears = [m for m in layer.linears if m.role == "attention"]
+    return linears[:-1], linears[-1:]
+
+
+def split_mlp(layer: Layer) -> tuple[list[Linear], list[Linear]]:
+    """The matrices of the MLP (all experts): those that read the normed residual, and those that write back."""
+    readers: list[Linear] = []
+    writers: list[Linear] = []
+    for role in ("mlp", "expert", "shared_expert"):
+        linears = [m for m in layer.linears if m.role == role]
+        readers += linears[:-1]
+        writers += linears[-1:]
+    return readers, writers
+
+
+def attention_saved(layer: Layer, regime: Regime) -> tuple[float, float]:
+    """Bytes per token that the mixer keeps between its matrices, and bytes per token and key of its scores.
+
+    Flash kernels: q, k, v after rotary embedding, the output, and one fp32 log-sum-exp a head. Eager: q, the
+    repeated k and v, and of the scores the fp32 softmax and its bf16 copy. q/k norms: as norms over the heads.
+    """
+    q = layer.heads * layer.head_dim
+    k = layer.kv_heads * layer.head_dim
+    v = layer.kv_heads * layer.v_head_dim
+    out = layer.heads * layer.v_head_dim
+    act = 2.0 if regime.attention != "eager" else regime.act  # flash kernels take 16-bit inputs
+    norms = 0.0
+    if layer.qk_norm:
+        norms = norm_saved(q + k, regime.trains_base, regime, layer.norm, regime.act)
+    if regime.attention == "eager":
+        repeated = layer.heads * (layer.head_dim + layer.v_head_dim)
+        scores = layer.heads * (FP32 + regime.act)
+        return norms + act * (q + repeated) + act * out, scores
+    return norms + act * (q + k + v + out) + FP32 * layer.heads, 0.0
+
+
+def mlp_saved(layer: Layer, regime: Regime) -> tuple[float, float, float]:
+    """Bytes per token between the MLP's matrices: (kept besides the last matrix's input, that input, widest backward).
+
+    Gated, eager: gate, its activation and up are kept; the backward of the product holds three more. A fused SwiGLU
+    keeps gate and up and writes their gradients in place. Plain: the input of the activation function.
+    """
+    wide = regime.act * layer.intermediate
+    gated = layer.mlp in ("gated", "moe")
+    if not gated:
+        return wide, wide, 2 * wide
+    if _fused_elementwise(regime.kernels):
+        return 2 * wide, wide, 1 * wide
+    return 3 * wide, wide, 3 * wide
+
+
+def routing_saved(layer: Layer, hidden: float, regime: Regime) -> float:
+    """Bytes per token that routing keeps: the gathered inputs and the experts' outputs before their weights.
+
+    One copy of the hidden state per active expert is gathered, and the product of the experts' output with the
+    router's weight keeps that output. Source: transformers *Experts.forward (index, linear, multiply, index_add).
+    """
+    experts = [m for m in layer.linears if m.role == "expert"]
+    if not experts:
+        return 0.0
+    top_k = experts[0].active
+    gathered = regime.act * hidden * top_k if regime.trains_base else 0.0
+    return gathered + regime.act * hidden * top_k
+
+
+def layer_bytes(layer: Layer, hidden: float, rank: float, regime: Regime) -> LayerBytes:
+    """One decoder layer as bytes per token; see the module for what is counted.
+
+    hidden: width of the residual stream; rank: of the adapters (0 without).
+    """
+    produced = regime.residual if regime.residual == FP32 and not regime.autocast else regime.act
+    normed = FP32 if regime.residual == FP32 else regime.act
+    read, write = split_attention(layer)
+    mlp_read, mlp_write = split_mlp(layer)
+    mixer, scores = attention_saved(layer, regime)
+    half = layer.norms / 2
+    norm = norm_saved(hidden, regime.trains_base, regime, layer.norm, regime.residual)
+    out_width = write[0].in_features if write else 0.0
+    attention = (
+        half * norm
+        + inputs_saved(read, hidden, regime, normed)
+        + adapter_inner(read + write, rank, regime)
+        + mixer
+        + (0.0 if regime.trains_base else inputs_saved(write, out_width, regime, produced))
+    )
+    kept, product, widest = mlp_saved(layer, regime)
+    last = inputs_saved(mlp_write, layer.intermediate, regime, regime.act)
+    mlp = (
+        half * norm
+        + inputs_saved(mlp_read, hidden, regime, normed)
+        + adapter_inner(mlp_read + mlp_write, rank, regime)
+        + kept
+        + routing_saved(layer, hidden, regime)
+    )
+    entering = regime.residual * hidden
+    at_last = attention + mlp + last + entering + product + (last if any(map(regime.adapted, mlp_write)) else 0.0)
+    at_product = attention + mlp + entering + widest
+    at_attention = attention + entering + 2.0 * (out_width + layer.heads * layer.head_dim) + FP32 * out_width
+    copies = regime.kernels == "eager" and layer.norm == "rms" and regime.residual < FP32
+    return LayerBytes(
+        input=entering,
+        shared=0.0 if copies else entering,
+        saved=attention + mlp + last,
+        saved_scores=scores,
+        backward=max(at_last, at_product, at_attention),
+        backward_matmul=at_last,
+        backward_scores=scores + (layer.heads * 2 * FP32 if scores else 0.0),
+    )

@@ -1,0 +1,86 @@
+"""Bytes of the parts of a training step that are not activations of layers: states, loss, slack, context."""
+
+from typing import Any
+
+import numpy as np
+
+# Bytes of optimizer state per trained parameter, for parameters of 4 (fp32) bytes; adamw keeps its two moments in
+# the dtype of the parameter. 8-bit: one byte a moment and one fp32 scale per block of 256 (bitsandbytes
+# Optimizer2State, blockwise); 4-bit: torchao, block of 128. Adafactor keeps a row and a column per matrix
+# (arXiv 1804.04235), which is nothing beside the weights. SGD as trained here has no momentum (torch default).
+BLOCK_8BIT = 256
+BLOCK_4BIT = 128
+
+# Temporary of torch's foreach AdamW: the square root of the second moments of all parameters at once, one more copy
+# of the trained weights (torch/optim/adam.py _multi_tensor_adam: exp_avg_sq_sqrt). Fused and paged kernels have none.
+FOREACH_OPTIMIZERS = ("adamw", "adafactor", "lion", "sgd")
+
+
+def optimizer_state_bytes(optimizer: str, dtype_bytes: float) -> float:
+    """Bytes of state on the GPU per trained parameter of `dtype_bytes`; paged states live in host memory."""
+    per_parameter = {
+        "adamw": 2 * dtype_bytes,
+        "paged-adamw-32bit": 0.0,
+        "adamw-8bit": 2 * (1 + 4 / BLOCK_8BIT),
+        "paged-adamw-8bit": 0.0,
+        "adamw-4bit": 2 * (0.5 + 4 / BLOCK_4BIT),
+        "adafactor": 0.0,
+        "sgd": 0.0,
+        "lion": dtype_bytes,
+        "lion-8bit": 1 + 4 / BLOCK_8BIT,
+    }
+    return per_parameter[optimizer]
+
+
+def optimizer_host_bytes(optimizer: str) -> float:
+    """Bytes of paged state in host memory per trained parameter."""
+    return {"paged-adamw-32bit": 8.0, "paged-adamw-8bit": 2 * (1 + 4 / BLOCK_8BIT)}.get(optimizer, 0.0)
+
+
+def optimizer_temporary_bytes(optimizer: str, implementation: str, dtype_bytes: float) -> float:
+    """Bytes of temporaries per trained parameter while the optimizer steps."""
+    if optimizer in ("adamw", "lion") and implementation == "foreach":
+        return dtype_bytes
+    return 0.0
+
+
+def loss_forward_bytes(vocab: float, loss: str, act: float, held: float, softcap: bool) -> float:
+    """Bytes per token alive at the end of the forward, beyond the layers: what the loss keeps for backward.
+
+    plain: logits (`held` bytes each if the caller's output keeps them), their fp32 copy and the fp32 log-softmax.
+    Source: transformers ForCausalLMLoss (logits.float(), cross_entropy). chunked: logits in one piece, loss by
+    chunks. fused: nothing.
+    """
+    if loss == "fused":
+        return 0.0
+    logits = act if loss == "chunked" else held
+    fp32_copies = {"plain": 2, "triton": 1, "chunked": 0.25}[loss]
+    return vocab * (logits + 4.0 * fp32_copies + (act + 4.0 if softcap else 0.0))
+
+
+def loss_backward_bytes(vocab: float, loss: str, act: float, held: float, softcap: bool) -> float:
+    """Bytes per token alive at the widest moment of the loss's backward.
+
+    plain: held logits, log-softmax, the gradient of the picked log-probabilities and the gradient of the logits,
+    the last three in fp32: 14 bytes per token and word with bf16 logits kept, 12 without. triton (a fused
+    cross-entropy kernel on stored logits): fp32 logits and their gradient: 10 and 8. Measured slopes of
+    fms-acceleration-benchmarks: 14.0 and 10.0 (Mistral-7B, transformers 4.48, which keeps them), 12.0 and 8.0
+    (PowerLM-3B, Llama-3-8B, transformers 4.45, which does not).
+    """
+    if loss == "fused":
+        return 0.0
+    fp32_copies = {"plain": 3, "triton": 2, "chunked": 0.5}[loss]
+    logits = 2 * act if loss == "chunked" else held
+    return vocab * (logits + 4.0 * fp32_copies + (act + 4.0 if softcap else 0.0))
+
+
+def fused_loss_bytes(vocab: float, hidden: float, tokens: Any, trains_head: bool, act: float) -> Any:
+    """Bytes of a fused head and loss: one chunk of logits with its fp32 copy and gradient, and dW if it is trained.
+
+    Liger's fused linear cross entropy cuts tokens so that a chunk's logits are as large as the hidden states:
+    chunk = tokens / ceil(vocab / hidden). Source: linkedin/Liger-Kernel ops/fused_linear_cross_entropy.py.
+    """
+    chunks = np.ceil(vocab / hidden)
+    chunk = np.ceil(tokens / chunks)
+    gradient_input = tokens * hidden * act
+    return chunk * vocab * (act + 4.0) + gradient_input + (vocab * hidden * 4.0 if trains_head else 0.0)

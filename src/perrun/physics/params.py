@@ -1,0 +1,85 @@
+"""Which parameters a method trains, and how many: sums over the matrices of the shape."""
+
+from perrun.shapes import Layer, Linear, Shape
+
+ATTENTION_NAMES = {
+    "attn": None,
+    "attn-qv": ("q", "v"),
+    "attn-qkv": ("q", "k", "v"),
+}
+FUSED_QKV = ("qkv", "c_attn", "query_key_value", "wqkv", "w_pack", "in_proj")
+
+
+def _is_fused_qkv(name: str) -> bool:
+    return any(key in name.lower() for key in FUSED_QKV)
+
+
+def _letter(name: str) -> str:
+    """q, k, v or o of an attention matrix by its module name (q_proj, query, wq, ...)."""
+    lowered = name.lower()
+    if _is_fused_qkv(name):
+        return "qkv"
+    head = lowered.removeprefix("w").split("_")[0]
+    return {"query": "q", "key": "k", "value": "v"}.get(head, head[:1])
+
+
+def targeted(linear: Linear, targets: str) -> bool:
+    """Whether LoRA with these targets adapts the matrix.
+
+    targets: all-linear (every nn.Linear but the head), attn (all of attention), attn-qv, attn-qkv (fused
+    projections count as hit), or module names joined by comma, plus or space. Fused expert tensors are no modules
+    and are never hit. Source: peft, tuners/tuners_utils.py (all-linear and target_modules by suffix).
+    """
+    if not linear.is_module or linear.role in ("head", "router"):
+        return linear.role == "head" and linear.is_module and linear.name in _names(targets)
+    if targets.startswith("all-linear"):
+        return True
+    if targets in ATTENTION_NAMES:
+        if linear.role != "attention":
+            return False
+        wanted = ATTENTION_NAMES[targets]
+        letter = _letter(linear.name)
+        return wanted is None or letter == "qkv" or letter in wanted
+    return linear.name in _names(targets)
+
+
+def _names(targets: str) -> tuple[str, ...]:
+    for separator in ("+", " ", ";"):
+        targets = targets.replace(separator, ",")
+    names = [name.strip() for name in targets.split(",") if name.strip()]
+    return tuple(name for short in names for name in (short, f"{short}_proj"))
+
+
+def adapter_params(linear: Linear, rank: float, dora: bool = False) -> float:
+    """LoRA parameters on one matrix: A [rank, in] and B [out, rank]; DoRA adds a magnitude [out].
+
+    Source: LoRA, arXiv 2106.09685 section 4.1; DoRA, arXiv 2402.09353 section 3.
+    """
+    one = rank * (linear.in_features + linear.out_features) + (linear.out_features if dora else 0)
+    return linear.copies * one
+
+
+def adapters_of(layer: Layer, targets: str, rank: float, dora: bool = False) -> float:
+    """Adapter parameters of one layer."""
+    return sum(adapter_params(m, rank, dora) for m in layer.linears if targeted(m, targets)) or 0.0
+
+
+def adapters_total(shape: Shape, targets: str, rank: float, dora: bool = False) -> float:
+    """Adapter parameters of the whole model."""
+    return sum(layer.count * adapters_of(layer, targets, rank, dora) for layer in shape.layers) or 0.0
+
+
+def quantisable(shape: Shape, experts: bool) -> tuple[float, float]:
+    """Weights and output rows of all matrices that a k-bit loader replaces: every nn.Linear but the head.
+
+    experts: the stack holds experts as modules too (transformers 4.x) or quantises fused ones itself. Otherwise
+    fused expert tensors keep their dtype. Source: transformers, integrations/bitsandbytes.py
+    (replace_with_bnb_linear keeps lm_head).
+    """
+    weights = rows = 0.0
+    for layer in shape.layers:
+        for m in layer.linears:
+            if (m.is_module or experts) and m.role != "head":
+                weights += layer.count * m.weights
+                rows += layer.count * m.copies * m.out_features
+    return weights, rows
