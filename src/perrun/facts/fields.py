@@ -44,6 +44,14 @@ class Fields:
             hint="check the config.json, or pass the hub id of the model instead",
         )
 
+    def with_defaults(self, **defaults: Any) -> "Fields":
+        """The same, with values for keys that are missing (a null stays null)."""
+        return Fields({**defaults, **self.config}, self.where, self.prefix)
+
+    def overlaid(self, **values: Any) -> "Fields":
+        """The same, with values that win over the config's."""
+        return Fields({**self.config, **values}, self.where, self.prefix)
+
     def has(self, *keys: str) -> bool:
         return self._find(keys)[1] is not None
 
@@ -115,6 +123,13 @@ class Fields:
                 expected=f"one per layer, {n_layers}",
             )
         return entries
+
+    def wholes(self, key: str, n_layers: int) -> list[int]:
+        """A whole number per layer, given as a list or as one number for all."""
+        entries = self.per_layer(key, n_layers) if isinstance(self.config.get(key), list) else None
+        if entries is None:
+            return [self.whole(key)] * n_layers
+        return [Fields({key: entry}, self.where, self.prefix).whole(key) for entry in entries]
 
     def section(self, key: str) -> "Fields | None":
         """A nested object (text_config, vision_config, ...), or None when it is missing."""

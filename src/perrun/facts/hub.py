@@ -1,11 +1,17 @@
 """Any model by its `config.json`: the facts of the file become a Model."""
 
+from dataclasses import replace
 from typing import Any
 
 from perrun.errors import InvalidInput, UnsupportedModel
 from perrun.facts import families
 from perrun.facts.fields import Fields
+from perrun.shapes import Shape
 from perrun.terms import Model
+
+_LANGUAGE_HEADS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "ChatGLMModel")
+# Signs that a model is more than dense attention and MLP: reading it as Llama would be a guess.
+_MORE_THAN_DENSE = ("expert", "moe", "lora_rank", "ssm", "mamba", "linear_attn", "conv_", "state_size", "altup")
 
 
 def _architecture(f: Fields) -> str:
@@ -13,43 +19,108 @@ def _architecture(f: Fields) -> str:
     return str(names[0]) if names else ""
 
 
-def _text(f: Fields) -> Fields:
-    """The language part of a config: text_config of a wrapper with towers, else the config itself."""
-    return f.section("text_config") or f
+def _unsupported(f: Fields, model_type: str, why: str) -> UnsupportedModel:
+    known = sorted({*families.READERS, *families.WRAPPERS})
+    return UnsupportedModel(
+        f"{f.where}: {why}",
+        expected=f"a causal language model; known model_type values: {', '.join(known)}",
+        hint=f"model_type {model_type!r} may be a new spelling of one of these; if so, set it in the config.json",
+    )
+
+
+def _language_part(f: Fields, model_type: str) -> tuple[Fields, str]:
+    """The fields and model_type of the language part: of `text_config` in a wrapper with towers, else all."""
+    if model_type not in families.WRAPPERS:
+        return f, model_type
+    text = f.section("text_config")
+    inner = families.WRAPPERS[model_type][0]
+    if text is None:  # older files of Qwen VL keep the language part at the top
+        return f, inner
+    given = text.text("model_type")
+    if f.has("tie_word_embeddings"):
+        text = text.overlaid(tie_word_embeddings=f.flag("tie_word_embeddings"))
+    return text, given if given in families.READERS else inner
+
+
+def _tower_params(f: Fields, model_type: str, text: Fields, hidden: int) -> int:
+    """Parameters of the vision and audio parts, 0 for a plain language model."""
+    if model_type not in families.WRAPPERS:
+        return 0
+    from perrun.facts.families import towers
+
+    if model_type == "gemma3n":
+        return towers.gemma3n(text)
+    vision = f.section("vision_config")
+    if vision is None and model_type == "llama4":
+        vision = f.overlaid()  # no key of the top level is a tower's: the published tower
+    if vision is None:
+        raise InvalidInput(f"{f.where}: vision_config is missing", expected="the tower of a vision-language model")
+    total: int = getattr(towers, families.WRAPPERS[model_type][1] or "")(vision, hidden)
+    audio = f.section("audio_config")
+    return total + (towers.gemma4_audio(audio, hidden) if audio is not None else 0)
+
+
+def _llama_like(f: Fields, model_type: str, architecture: str) -> Shape:
+    """A dense decoder of unknown model_type read as Llama; refused where anything speaks against it."""
+    if not architecture.endswith("ForCausalLM"):
+        raise _unsupported(
+            f, model_type, f"model_type {model_type!r} ({architecture or 'no architecture'}) is not known"
+        )
+    strange = [key for key in f.config if any(word in key for word in _MORE_THAN_DENSE) and f.config[key]]
+    if strange or not f.has("intermediate_size"):
+        why = f"it has {', '.join(sorted(strange)[:3])}" if strange else "it has no intermediate_size"
+        raise _unsupported(f, model_type, f"model_type {model_type!r} is not known and not Llama-like ({why})")
+    llama = families.reader("llama")
+    assert llama is not None
+    return llama(f)
+
+
+def _shape(f: Fields, model_type: str, architecture: str) -> tuple[Shape, Fields, str]:
+    """Shape, language part, and how it was read."""
+    text, inner = _language_part(f, model_type)
+    read = families.reader(inner)
+    if read is None:
+        shape = _llama_like(f, model_type, architecture)
+        return shape, f, f"config.json, read as llama-like (model_type {model_type!r} is not known)"
+    if architecture and not any(head in architecture for head in _LANGUAGE_HEADS):
+        raise _unsupported(f, model_type, f"{architecture} is no causal language model")
+    shape = read(text)
+    tower = _tower_params(f, model_type, text, shape.hidden_size)
+    return replace(shape, tower_params=tower) if tower else shape, text, "config.json"
 
 
 def _quantization(f: Fields) -> str | None:
+    """The scheme that the stored weights carry: gptq, awq, mxfp4, fp8, bitsandbytes, ..."""
     quantization = f.section("quantization_config")
-    if quantization is None:
-        return None
-    return quantization.text("quant_method", default="unknown")
+    return quantization.text("quant_method", default="unknown") if quantization is not None else None
 
 
 def from_config(config: dict[str, Any], id: str) -> Model:
     """The Model of a parsed config.json; `id` names it in answers and complaints.
 
+    native_dtype is what the file says, else float32, the dtype in which a checkpoint without the key was saved.
     Raises UnsupportedModel when it is no causal language model or nothing here reads its model_type, and
     InvalidInput naming the key when a value is missing or not allowed.
     """
     f = Fields(config, id)
-    model_type = f.text("model_type")
+    model_type, architecture = f.text("model_type"), _architecture(f)
     if not model_type:
         raise InvalidInput(f"{id}: model_type is missing", expected="the config.json of a language model")
-    text = _text(f)
-    reader = families.reader(model_type)
-    if reader is None:
-        raise UnsupportedModel(
-            f"{id}: model_type {model_type!r} is not known",
-            expected=f"one of {', '.join(sorted(families.READERS))}",
-        )
+    if f.flag("is_encoder_decoder"):
+        raise _unsupported(f, model_type, f"{architecture or model_type} is an encoder-decoder")
+    shape, text, how = _shape(f, model_type, architecture)
+    stored = _quantization(f) or _quantization(text)
+    dtype = f.text("torch_dtype", "dtype") or text.text("torch_dtype", "dtype")
     return Model(
         id=id,
         model_type=model_type,
-        architecture=_architecture(f),
-        shape=reader(text if text is not f and model_type.endswith("_text") else f),
-        max_position_embeddings=text.optional("max_position_embeddings", "n_positions", "max_seq_len"),
-        native_dtype=f.text("torch_dtype", "dtype") or text.text("torch_dtype", "dtype", default="float32"),
-        stored_quantization=_quantization(f) or _quantization(text),
+        architecture=architecture,
+        shape=shape,
+        max_position_embeddings=text.optional(
+            "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length"
+        ),
+        native_dtype=dtype or ("bfloat16" if stored else "float32"),
+        stored_quantization=stored,
         config=config,
-        source="config.json",
+        source=how,
     )

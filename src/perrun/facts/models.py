@@ -2,27 +2,12 @@
 
 import difflib
 from functools import cache
-from typing import Any
 
 from perrun.errors import AmbiguousName, UnknownName
 from perrun.facts import tables
 from perrun.facts.hub import from_config
+from perrun.facts.rows import config_of
 from perrun.terms import Model
-
-_COLUMNS = (
-    "hidden_size",
-    "intermediate_size",
-    "num_attention_heads",
-    "head_dim",
-    "vocab_size",
-    "max_position_embeddings",
-    "moe_intermediate_size",
-    "q_lora_rank",
-    "kv_lora_rank",
-    "qk_nope_head_dim",
-    "qk_rope_head_dim",
-    "v_head_dim",
-)
 
 
 def rows() -> tuple[dict[str, str], ...]:
@@ -33,20 +18,6 @@ def rows() -> tuple[dict[str, str], ...]:
 @cache
 def _index() -> dict[str, dict[str, str]]:
     return {row["id"]: row for row in rows()}
-
-
-def _config(row: dict[str, str]) -> dict[str, Any]:
-    config: dict[str, Any] = {key: int(row[key]) for key in _COLUMNS if row[key]}
-    config["model_type"] = row["model_type"]
-    config["architectures"] = [row["architecture"]]
-    config["num_hidden_layers"] = int(row["num_layers"])
-    config["num_key_value_heads"] = int(row["num_kv_heads"])
-    config["tie_word_embeddings"] = row["tie_word_embeddings"] == "yes"
-    config["torch_dtype"] = row["native_dtype"]
-    window = row["sliding_window"].split(" ")[0]
-    if window.isdigit():
-        config["sliding_window"] = int(window)
-    return config
 
 
 def _find(name: str) -> dict[str, str]:
@@ -70,5 +41,5 @@ def _find(name: str) -> dict[str, str]:
 def get(name: str) -> Model:
     """A model by its Hugging Face id."""
     row = _find(name)
-    model = from_config(_config(row), row["id"])
+    model = from_config(config_of(row), row["id"])
     return model.model_copy(update={"gated": row["gated"] == "yes", "license": row["license"], "source": row["source"]})

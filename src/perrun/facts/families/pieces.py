@@ -2,24 +2,28 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from perrun.facts.fields import Fields
 from perrun.shapes import Layer, Linear, Mixer, MlpKind, Role, Shape
 
+HIDDEN = ("hidden_size", "n_embd", "d_model")
+HEADS = ("num_attention_heads", "n_head", "n_heads")
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """Query heads, key/value heads and the width of each."""
+    """Query heads, key/value heads, the width of each, and that of a value when it differs."""
 
     q: int
     kv: int
     dim: int
+    v_dim: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Mlp:
-    """What stands between the second norm and the residual: its matrices and the width one token sees."""
+    """What stands between the second norm and the residual: its matrices and the width that one token sees."""
 
     kind: MlpKind
     width: int
@@ -27,14 +31,26 @@ class Mlp:
     other_params: int = 0
 
 
-def read_heads(f: Fields, *, head_dim: int | None = None) -> Heads:
-    """Heads of a config with the usual keys; head_dim is hidden_size / heads unless it is given.
+NO_HEADS = Heads(0, 0, 0)
+NO_MLP = Mlp("none", 0, ())
 
-    Raises InvalidInput when a width is no multiple of the number of heads.
+
+def hidden_size(f: Fields) -> int:
+    return f.whole(*HIDDEN)
+
+
+def n_layers(f: Fields) -> int:
+    return f.whole(*LAYERS)
+
+
+def read_heads(f: Fields, *, head_dim: int | None = None, kv: int | None = None) -> Heads:
+    """Heads of a config with the usual keys; the width is hidden_size / heads unless the config or family says.
+
+    Raises InvalidInput when hidden_size is no multiple of the heads, or the heads none of the key/value heads.
     """
-    hidden = f.whole("hidden_size", "n_embd", "d_model")
-    q = f.whole("num_attention_heads", "n_head", "n_heads")
-    kv = f.whole("num_key_value_heads", "num_kv_heads", default=q)
+    hidden = hidden_size(f)
+    q = f.whole(*HEADS)
+    kv = kv or f.whole("num_key_value_heads", "num_kv_heads", default=q)
     dim = f.optional("head_dim") or head_dim
     if dim is None:
         if hidden % q:
@@ -45,40 +61,101 @@ def read_heads(f: Fields, *, head_dim: int | None = None) -> Heads:
     return Heads(q, kv, dim)
 
 
-def attention(hidden: int, heads: Heads, *, qkv_bias: bool = False, o_bias: bool = False) -> tuple[Linear, ...]:
-    """q_proj, k_proj, v_proj, o_proj."""
+def attention(
+    hidden: int, heads: Heads, *, qkv_bias: bool = False, o_bias: bool = False, o_name: str = "o_proj"
+) -> tuple[Linear, ...]:
+    """q_proj, k_proj, v_proj and the output projection."""
     q, kv = heads.q * heads.dim, heads.kv * heads.dim
     return (
         Linear("q_proj", hidden, q, "attention", qkv_bias),
         Linear("k_proj", hidden, kv, "attention", qkv_bias),
         Linear("v_proj", hidden, kv, "attention", qkv_bias),
-        Linear("o_proj", q, hidden, "attention", o_bias),
+        Linear(o_name, q, hidden, "attention", o_bias),
     )
 
 
-def gated(hidden: int, width: int, *, bias: bool = False, role: Role = "mlp") -> Mlp:
+def attention_in_one(
+    hidden: int, heads: Heads, names: tuple[str, str], *, qkv_bias: bool = False, o_bias: bool = False
+) -> tuple[Linear, ...]:
+    """Queries, keys and values in one matrix, and the output projection."""
+    q, kv = heads.q * heads.dim, heads.kv * heads.dim
+    return (
+        Linear(names[0], hidden, q + 2 * kv, "attention", qkv_bias),
+        Linear(names[1], q, hidden, "attention", o_bias),
+    )
+
+
+GATE_UP_DOWN = ("gate_proj", "up_proj", "down_proj")
+
+
+def gated(
+    hidden: int, width: int, *, names: tuple[str, str, str] = GATE_UP_DOWN, bias: bool = False, role: Role = "mlp"
+) -> Mlp:
     """down(act(gate x) * up x)."""
-    return Mlp(
-        "gated",
-        width,
-        (
-            Linear("gate_proj", hidden, width, role, bias),
-            Linear("up_proj", hidden, width, role, bias),
-            Linear("down_proj", width, hidden, role, bias),
-        ),
+    gate, up, down = names
+    linears = (
+        Linear(gate, hidden, width, role, bias),
+        Linear(up, hidden, width, role, bias),
+        Linear(down, width, hidden, role, bias),
     )
+    return Mlp("gated", width, linears)
 
 
-def gated_in_one(hidden: int, width: int, names: tuple[str, str], *, role: Role = "mlp") -> Mlp:
+def gated_in_one(hidden: int, width: int, *, names: tuple[str, str], role: Role = "mlp") -> Mlp:
     """The same with gate and up in one matrix of twice the width."""
-    return Mlp("gated", width, (Linear(names[0], hidden, 2 * width, role), Linear(names[1], width, hidden, role)))
+    linears = (Linear(names[0], hidden, 2 * width, role), Linear(names[1], width, hidden, role))
+    return Mlp("gated", width, linears)
 
 
-def plain(hidden: int, width: int, names: tuple[str, str], *, bias: bool = True, role: Role = "mlp") -> Mlp:
+def plain(hidden: int, width: int, *, names: tuple[str, str], bias: bool = False, role: Role = "mlp") -> Mlp:
     """down(act(up x))."""
-    return Mlp(
-        "plain", width, (Linear(names[0], hidden, width, role, bias), Linear(names[1], width, hidden, role, bias))
+    linears = (Linear(names[0], hidden, width, role, bias), Linear(names[1], width, hidden, role, bias))
+    return Mlp("plain", width, linears)
+
+
+def moe(
+    hidden: int,
+    width: int,
+    *,
+    count: int,
+    active: int,
+    router: str = "gate",
+    router_is_module: bool = False,
+    bias: bool = False,
+    is_gated: bool = True,
+    shared: Mlp = NO_MLP,
+    other_params: int = 0,
+) -> Mlp:
+    """A router, `count` routed experts of which `active` see a token, and what every token passes beside them.
+
+    Experts are fused 3-D parameters in transformers 5 (gate_up_proj, down_proj), no modules: neither adapters on
+    linear modules nor 4-bit loading reach them. So are most routers.
+    """
+    first = Linear(
+        "gate_up_proj" if is_gated else "up_proj",
+        hidden,
+        2 * width if is_gated else width,
+        "expert",
+        bias,
+        count,
+        active,
+        False,
     )
+    linears = (
+        Linear(router, hidden, count, "router", bias, is_module=router_is_module),
+        first,
+        Linear("down_proj", width, hidden, "expert", bias, count, active, False),
+        *shared.linears,
+    )
+    return Mlp("moe", active * width + shared.width, linears, other_params + shared.other_params)
+
+
+def read_experts(f: Fields, count: tuple[str, ...], active: tuple[str, ...]) -> tuple[int, int]:
+    """Number of routed experts and how many see a token; InvalidInput when more see it than there are."""
+    n, k = f.whole(*count), f.whole(*active)
+    if k > n:
+        raise f.error(active[0], k, f"at most the number of experts ({n})")
+    return n, k
 
 
 def layer(
@@ -92,7 +169,6 @@ def layer(
     qk_norm: bool = False,
     other_params: int = 0,
     kind: Mixer = "attention",
-    v_head_dim: int | None = None,
 ) -> Layer:
     """One decoder layer; norm_params counts the weights (and biases) of one norm over the residual stream."""
     return Layer(
@@ -102,7 +178,7 @@ def layer(
         heads=heads.q,
         kv_heads=heads.kv,
         head_dim=heads.dim,
-        v_head_dim=heads.dim if v_head_dim is None else v_head_dim,
+        v_head_dim=heads.dim if heads.v_dim is None else heads.v_dim,
         window=window,
         norms=norms,
         qk_norm=qk_norm,
@@ -120,10 +196,6 @@ def grouped(layers: Iterable[Layer]) -> tuple[Layer, ...]:
     return tuple(replace(one, count=count) for one, count in counts.items())
 
 
-def n_layers(f: Fields) -> int:
-    return f.whole("num_hidden_layers", "n_layer", "n_layers")
-
-
 def model(
     f: Fields,
     layer_at: Callable[[int], Layer],
@@ -133,35 +205,56 @@ def model(
     embedding_width: int | None = None,
     position_params: int = 0,
     head_bias: bool = False,
-    tower_params: int = 0,
     softcap: bool = False,
 ) -> Shape:
-    """The shape of a decoder from its layers. `tied` is the family's default when the config does not say."""
-    hidden = f.whole("hidden_size", "n_embd", "d_model")
-    vocab = f.whole("vocab_size")
+    """The shape of a decoder from its layers. `tied` is the family's default where the config does not say."""
+    hidden = hidden_size(f)
+    vocab = f.whole("vocab_size", "padded_vocab_size")
     return Shape(
         hidden_size=hidden,
         vocab_size=vocab,
         layers=grouped(layer_at(i) for i in range(n_layers(f))),
-        tied=f.flag("tie_word_embeddings", default=tied),
+        tied=f.flag("tie_word_embeddings", "tie_embedding", default=tied),
         head_bias=head_bias,
         embedding_params=vocab * (embedding_width or hidden),
         position_params=position_params,
         final_params=final_params,
-        tower_params=tower_params,
+        tower_params=0,
         softcap=softcap,
     )
 
 
 def windows(f: Fields, default: Callable[[int], bool], *, key: str = "sliding_window") -> list[int | None]:
-    """What a query of each layer sees: `sliding_window` tokens, or None for all earlier ones.
+    """What a query of each layer sees: the window's tokens, or None for all earlier ones.
 
-    `layer_types` decides when the config has it, otherwise the family's own rule.
+    `layer_types` decides where the config has it, otherwise the family's own rule.
     """
     n = n_layers(f)
     size = f.optional(key)
-    types: list[Any] | None = f.per_layer("layer_types", n)
-    local = [
-        ("sliding" in str(t) or "chunked" in str(t)) if types else default(i) for i, t in enumerate(types or [0] * n)
-    ]
-    return [size if is_local else None for is_local in local]
+    if size is None:
+        return [None] * n
+    types = f.per_layer("layer_types", n)
+    if types is None:
+        return [size if default(i) else None for i in range(n)]
+    return [size if "sliding" in str(kind) or "chunked" in str(kind) else None for kind in types]
+
+
+def everywhere(_: int) -> bool:
+    return True
+
+
+def nowhere(_: int) -> bool:
+    return False
+
+
+def all_but_every(n: int) -> Callable[[int], bool]:
+    """True on all but every n-th layer."""
+    return lambda i: (i + 1) % n != 0
+
+
+def qwen_windows(f: Fields) -> list[int | None]:
+    """Qwen 2 and 3: a window only if `use_sliding_window`, from layer `max_window_layers` on."""
+    if not f.flag("use_sliding_window"):
+        return [None] * n_layers(f)
+    first = f.whole("max_window_layers", default=28, minimum=0)
+    return windows(f, lambda i: i >= first)
