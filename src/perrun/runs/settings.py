@@ -15,6 +15,7 @@ from perrun.facts import gpus, stacks
 from perrun.facts.stacks import Stack
 from perrun.runs import models, spellings
 from perrun.runs import notes as say
+from perrun.runs.adjust import adjusted
 from perrun.runs.notes import Variant
 from perrun.runs.table import OVERFLOW
 from perrun.setting import Setting
@@ -56,7 +57,8 @@ class Settings:
     """A measured run as a question to the laws, and the answer that was measured.
 
     assumed: settings that the row leaves out, as the stack's profile fills them. unscored: of 'memory', 'speed' and
-    'fit', those whose measured figure does not belong to these settings, with the reason.
+    'fit', those whose measured figure does not belong to these settings, with the reason. unpredictable: those that
+    hang on something that the row does not state at all, so that a prediction would be a guess.
     """
 
     run: Run
@@ -71,6 +73,7 @@ class Settings:
     measured: Measured
     assumed: dict[str, Any] = field(default_factory=dict[str, Any])
     unscored: dict[str, str] = field(default_factory=dict[str, str])
+    unpredictable: frozenset[str] = frozenset()
 
 
 class _Row:
@@ -143,7 +146,7 @@ def _settings(row: _Row) -> Settings:
         run=row.run,
         model=model,
         gpu=gpu,
-        stack=stack,
+        stack=adjusted(stack, variant, row.cell("framework_version")),
         job=job,
         strategy=strategy,
         rig=rig,
@@ -152,6 +155,7 @@ def _settings(row: _Row) -> Settings:
         measured=measured,
         assumed=row.assumed,
         unscored=_unscored(row, lengths, rig),
+        unpredictable=_unpredictable(row),
     )
 
 
@@ -333,6 +337,15 @@ def _tokens_per_s(row: _Row, setting: Setting) -> float | None:
     if "per micro step" not in row.notes.lower():
         per_step = per_step * setting.grad_accum
     return float(per_step) / step
+
+
+def _unpredictable(row: _Row) -> frozenset[str]:
+    found: set[str] = set()
+    if row.number("seq_len") is None:
+        found |= {"memory", "fit"}
+    if "gpu" in row.assumed:
+        found |= {"speed", "fit"}
+    return frozenset(found)
 
 
 def _unscored(row: _Row, lengths: _Lengths, rig: Rig) -> dict[str, str]:

@@ -1,0 +1,136 @@
+"""Predicted against measured: every shipped or given run, predicted from its settings alone."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from perrun import runs
+from perrun.runs import Settings, Skipped
+from perrun.terms import Noun
+from perrun.validate import paired as _paired
+from perrun.validate import rows as _rows
+from perrun.validate import scores as _scores
+from perrun.validate.rows import Estimator, Row
+from perrun.validate.scores import Broken, Outcomes, Point, Score
+
+__all__ = ["PairsAnswer", "Summary", "ValidateAnswer", "evaluate", "pairs", "questions", "summary", "validate"]
+
+
+class MemorySummary(Noun):
+    all: Score | None
+    by_kind: dict[str, Score] = Field(description="by kind of the published figure")
+    by_source: dict[str, Score]
+    by_method: dict[str, Score]
+    by_gpu: dict[str, Score]
+
+
+class SpeedSummary(Noun):
+    all: Score | None
+    by_source: dict[str, Score]
+    by_method: dict[str, Score]
+    by_gpu: dict[str, Score]
+    by_framework: dict[str, Score]
+
+
+class Summary(Noun):
+    """Scores of a validation. Memory of unstated kind is shown but belongs to no total and no budget."""
+
+    rows: int
+    predicted: int
+    skipped: int
+    skipped_because: dict[str, int]
+    memory: MemorySummary
+    speed: SpeedSummary
+    outcomes: Outcomes
+    broken: list[Broken] = Field(description="budgets that were not kept")
+
+
+class ValidateAnswer(Noun):
+    rows: list[dict[str, Any]]
+    summary: Summary
+
+
+class PairsAnswer(Noun):
+    rows: list[dict[str, Any]]
+    scores: dict[str, Score] = Field(description="comparable pairs, and those that the notes call no single recipe")
+    by_gpus: dict[str, Score]
+    skipped: int
+    broken: list[Broken]
+
+
+def questions(paths: Iterable[str | Path]) -> list[Settings | Skipped]:
+    """The rows of some files as questions. Raises InvalidInput for a file that is no table of runs."""
+    return [runs.settings(run) for path in paths for run in runs.read(path)]
+
+
+def _shipped_estimate() -> Estimator:
+    from perrun.estimate import estimate_setting
+
+    return estimate_setting
+
+
+def evaluate(asked: Sequence[Settings | Skipped], estimate: Estimator | None = None) -> list[Row]:
+    """Each question beside its prediction."""
+    predict = estimate or _shipped_estimate()
+    return [_rows.predict(question, predict) for question in asked]
+
+
+def summary(found: Sequence[Row]) -> Summary:
+    """Scores by source, method, GPU, framework and kind of memory, and the budgets that they break."""
+    memory = [point for row in found for point in _rows.memory_points(row)]
+    known = [point for point in memory if point.kind != "unknown"]
+    speed = [point for row in found for point in _rows.speed_points(row)]
+    outcome = _scores.outcomes(pair for row in found for pair in _rows.outcome(row))
+    by_kind = _scores.by(memory, lambda point: point.kind)
+    skipped = [row.skipped for row in found if row.skipped]
+    all_memory, all_speed = _scores.score(known), _scores.score(speed)
+    return Summary(
+        rows=len(found),
+        predicted=len(found) - len(skipped),
+        skipped=len(skipped),
+        skipped_because=dict(sorted(((reason, skipped.count(reason)) for reason in set(skipped)), key=lambda x: -x[1])),
+        memory=MemorySummary(
+            all=all_memory,
+            by_kind=by_kind,
+            by_source=_scores.by(known, lambda point: point.source),
+            by_method=_scores.by(known, lambda point: point.method),
+            by_gpu=_scores.by(known, lambda point: point.gpu),
+        ),
+        speed=SpeedSummary(
+            all=all_speed,
+            by_source=_scores.by(speed, lambda point: point.source),
+            by_method=_scores.by(speed, lambda point: point.method),
+            by_gpu=_scores.by(speed, lambda point: point.gpu),
+            by_framework=_scores.by(speed, lambda point: point.framework),
+        ),
+        outcomes=outcome,
+        broken=_scores.broken("memory", by_kind | {"all": all_memory})
+        + _scores.broken("speed", {"all": all_speed})
+        + _scores.broken("outcome", {"all": outcome}),
+    )
+
+
+def validate(paths: Iterable[str | Path], *, estimate: Estimator | None = None) -> ValidateAnswer:
+    """Predict every row of the files from its settings alone, and score.
+
+    Raises InvalidInput for a file that is no table of runs; a row that cannot be predicted says why in `skipped`.
+    """
+    found = evaluate(questions(paths), estimate)
+    return ValidateAnswer(rows=[row.to_dict() for row in found], summary=summary(found))
+
+
+def pairs(path: str | Path, *, estimate: Estimator | None = None) -> PairsAnswer:
+    """Predict the speed-up of every pair of a table, and score. Raises InvalidInput for a file that is none."""
+    predict = estimate or _shipped_estimate()
+    scored = [_paired.score_pair(pair, lambda a, b: _paired.ratio(a, b, predict)) for pair in _paired.read(path)]
+    points: list[Point] = [point for _, point in scored if point]
+    scores = _scores.by(points, lambda point: point.kind)
+    return PairsAnswer(
+        rows=[row for row, _ in scored],
+        scores=scores,
+        by_gpus=_scores.by(points, lambda point: point.gpu),
+        skipped=sum(1 for _, point in scored if point is None),
+        broken=_scores.broken("pairs", scores),
+    )
