@@ -38,12 +38,16 @@ LAWS = {
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The widest phase of a step: its lines [bytes] sum to `allocated` [bytes]; `phase` is an index into PHASES."""
+    """The widest phase of a step: its lines [bytes] sum to `allocated` [bytes]; `phase` is an index into PHASES.
+
+    pools: every line at its own widest phase, for the allocator hardly reuses a block for another size.
+    """
 
     lines: Lines
     allocated: Any
     phase: Any
     by_phase: dict[str, Any]
+    pools: Lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +123,7 @@ def regime(setting: Setting, stack: Stack, storage: str) -> activations.Regime:
     )
 
 
-def _layers(shape: Shape, setting: Setting, how: activations.Regime, rank: float) -> dict[str, float]:
+def _layers(shape: Shape, how: activations.Regime, rank: float) -> dict[str, float]:
     """Sums over layers [bytes per token] and the widest layer, by what checkpointing keeps."""
     groups = [(layer.count, activations.layer_bytes(layer, shape.hidden_size, rank, how)) for layer in shape.layers]
     inputs = sum(count * b.input for count, b in groups)
@@ -163,8 +167,8 @@ def kept_by_layers(layers: dict[str, float], checkpointing: str, reentrant: bool
     return layers["input"], recomputed, less
 
 
-def _loss(shape: Shape, setting: Setting, stack: Stack, how: activations.Regime, tokens: Any) -> tuple[Any, Any]:
-    """Bytes of logits and loss at the end of forward and in backward; final norm and head input included."""
+def _loss(shape: Shape, setting: Setting, stack: Stack, how: activations.Regime, tokens: Any) -> tuple[Any, Any, Any]:
+    """Bytes of logits and loss at the end of forward, in backward, and as a pool of the allocator."""
     kind = "fused" if setting.fused_ce else ("plain" if stack.loss == "fused" else stack.loss)
     act = 4.0 if setting.precision == "fp32" else 2.0
     held = act if stack.keeps_logits else 0.0
@@ -172,10 +176,11 @@ def _loss(shape: Shape, setting: Setting, stack: Stack, how: activations.Regime,
     norm = activations.norm_saved(d, trains, how, "rms", how.residual) + (how.act * d if trains else 0.0)
     if kind == "fused":
         both = law.fused_loss_bytes(shape.vocab_size, d, tokens, trains, act) + tokens * norm
-        return both, both
+        return both, both, both
     forward = law.loss_forward_bytes(shape.vocab_size, kind, act, held, shape.softcap)
     backward = law.loss_backward_bytes(shape.vocab_size, kind, act, held, shape.softcap)
-    return tokens * (forward + norm), tokens * (backward + norm + how.residual * d)
+    pool = law.loss_pool_bytes(shape.vocab_size, kind, act) if kind != "chunked" else backward
+    return tokens * (forward + norm), tokens * (backward + norm + how.residual * d), tokens * pool
 
 
 def _states(setting: Setting, stack: Stack, w: Weights) -> float:
@@ -200,15 +205,15 @@ def peak(shape: Shape, setting: Setting, stack: Stack, stored_quantization: str 
     pairs = 2.0 if setting.objective in ("dpo", "orpo", "kto") else 1.0
     seq = setting.seq_len / np.asarray(setting.cp, dtype=float)
     tokens = setting.micro_batch * seq * pairs
-    resident = _resident(shape, setting, stack, w, share, model_parallel)
-    layers = _layers(shape, setting, how, float(np.max(setting.lora_rank)) if setting.adapters else 0.0)
+    resident = _resident(setting, stack, w, share, model_parallel)
+    layers = _layers(shape, how, float(np.max(setting.lora_rank)) if setting.adapters else 0.0)
     kept, extra, less = kept_by_layers(layers, setting.checkpointing, stack.reentrant, setting.seq_len)
     split = np.asarray(setting.tp * setting.pp, dtype=float)
     tp = np.asarray(setting.tp, dtype=float)
     kept, extra, less = tokens * kept / split, tokens * extra / tp, tokens * less / tp
     if setting.checkpointing in ("full", "unsloth"):
         kept = kept * split / np.asarray(setting.pp, dtype=float)
-    forward, backward = _loss(shape, setting, stack, how, tokens / np.asarray(setting.tp, dtype=float))
+    forward, backward, pool = _loss(shape, setting, stack, how, tokens / np.asarray(setting.tp, dtype=float))
     gradients = w.trained * w.trained_dtype * share.gradients / model_parallel
     held = np.where(np.asarray(setting.grad_accum) > 1, gradients, 0.0)
     head = shape.hidden_size * shape.vocab_size * w.trained_dtype * share.gradients if how.trains_base else 0.0
@@ -236,7 +241,7 @@ def peak(shape: Shape, setting: Setting, stack: Stack, stored_quantization: str 
         },
         "optimizer": {"gradients": gradients, "optimizer temporary": temporary * share.states / model_parallel},
     }
-    return _widest(resident, phases)
+    return _widest(resident, phases, {"logits and loss": pool})
 
 
 def _gathered(shape: Shape, setting: Setting, w: Weights) -> tuple[Any, Any]:
@@ -259,11 +264,14 @@ def _retains(setting: Setting, stack: Stack) -> bool:
     return stack.fsdp_retains and setting.sharding == "fsdp" and setting.adapters
 
 
-def _resident(shape: Shape, setting: Setting, stack: Stack, w: Weights, share: sharding.Shares, split: Any) -> Lines:
+def _resident(setting: Setting, stack: Stack, w: Weights, share: sharding.Shares, split: Any) -> Lines:
     """Lines that every phase holds."""
     trained_bytes = w.trained * w.trained_dtype
-    frozen = w.base * share.base / split
-    own = 0.0 if setting.adapters else trained_bytes * share.trained / split
+    # offloaded parts live in host memory; what a running layer needs is in the sharding buffers
+    here = 0.0 if setting.offload in ("params", "both") else 1.0
+    states_here = 0.0 if setting.offload in ("optimizer", "both") else 1.0
+    frozen = w.base * share.base / split * here
+    own = 0.0 if setting.adapters else trained_bytes * share.trained / split * here
     cached = 0.0
     if how_autocast(setting, stack):
         cached = 2.0 * (w.trained if setting.adapters else w.matmul_params / split)
@@ -272,7 +280,7 @@ def _resident(shape: Shape, setting: Setting, stack: Stack, w: Weights, share: s
         "base weights": frozen + own,
         "adapters": trained_bytes * share.trained if setting.adapters else 0.0,
         "autocast copies": cached,
-        "optimizer state": w.trained * _states(setting, stack, w) * share.states / split,
+        "optimizer state": w.trained * _states(setting, stack, w) * share.states / split * states_here,
         "sharding buffers": np.where(np.asarray(setting.n_gpus) > 1, buckets, 0.0),
         "reference model": frozen + own if setting.objective == "dpo" and not setting.adapters else 0.0,
         "inputs": 40.0 * setting.micro_batch * setting.seq_len,
@@ -286,16 +294,18 @@ def how_autocast(setting: Setting, stack: Stack) -> bool:
     return setting.precision in ("bf16-mixed", "fp16-mixed") and stack.kernels == "eager"
 
 
-def _widest(resident: Lines, phases: dict[str, Lines]) -> Peak:
-    """The phase with the largest sum, with its lines, element by element."""
+def _widest(resident: Lines, phases: dict[str, Lines], pools_of: Lines) -> Peak:
+    """The phase with the largest sum, with its lines, element by element. `pools_of` replaces a line's pool."""
     base = sum(resident.values())
     totals = {name: base + sum(lines.values()) for name, lines in phases.items()}
     stacked = np.stack(np.broadcast_arrays(*(np.asarray(t, dtype=float) for t in totals.values())))
     index = np.argmax(stacked, axis=0)
     chosen = dict(resident)
+    pools = dict(resident)
     for name in {name: None for lines in phases.values() for name in lines}:
-        parts = np.broadcast_arrays(
-            index, *(np.asarray(lines.get(name, 0.0), dtype=float) for lines in phases.values())
-        )
-        chosen[name] = np.choose(parts[0], parts[1:]) + chosen.get(name, 0.0)
-    return Peak(chosen, np.max(stacked, axis=0), index, totals)
+        line = [np.asarray(lines.get(name, 0.0), dtype=float) for lines in phases.values()]
+        which, *parts = np.broadcast_arrays(index, *line)
+        chosen[name] = np.choose(which, parts) + chosen.get(name, 0.0)
+        pools[name] = np.max(np.stack(parts), axis=0) + pools.get(name, 0.0)
+    pools.update(pools_of)
+    return Peak(chosen, np.max(stacked, axis=0), index, totals, pools)

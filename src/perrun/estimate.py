@@ -1,0 +1,251 @@
+"""What will happen to a job on a rig: memory, speed and the probability that it fits, each with its trace.
+
+`ask` turns names into facts and refuses what cannot be; `answer` is one Estimate; `figures` is the same for arrays
+of candidates, which the search uses.
+"""
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from perrun import memory, setting, speed
+from perrun.errors import InvalidInput, MissingFact, UnsupportedByGpu
+from perrun.facts import gpus, models, stacks, tables
+from perrun.facts.stacks import Stack
+from perrun.physics import allocator, params
+from perrun.physics import memory as law
+from perrun.setting import Setting
+from perrun.terms import GPU, Estimate, Job, Memory, Model, Note, Rig, Strategy
+from perrun.units import GIB
+
+# A Python process with torch and its libraries loaded, and one shard file of safetensors as the hub cuts them.
+HOST_PROCESS_GIB = 4.0
+HOST_SHARD_GIB = 5.0
+RANGE_90 = 1.645  # standard deviations of the normal distribution that hold 90 %
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A job, a strategy and a rig with all facts that the laws need."""
+
+    model: Model
+    setting: Setting
+    stack: Stack
+    gpu: GPU
+    rig: Rig
+    assumed: dict[str, Any] = field(default_factory=dict[str, Any])
+    stored_quantization: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Numbers of one question or of an array of them; bytes and seconds."""
+
+    peak: memory.Peak
+    reserved: Any
+    device: Any
+    fits: Any
+    time_lines: dict[str, Any]
+    step_s: Any
+    tokens_per_s: Any
+
+
+@cache
+def reuse() -> allocator.Reuse:
+    """The fitted parameters of the allocator."""
+    return allocator.Reuse(_memory_calibration())
+
+
+@cache
+def _memory_calibration() -> dict[str, float]:
+    return {row["parameter"]: float(row["value"]) for row in tables.read("memory_calibration")}
+
+
+def usable_gib(gpu: GPU, rig: Rig | None = None) -> float:
+    """Memory that a card really has: what nvidia-smi calls total [GiB]. Raises MissingFact."""
+    if rig is not None and rig.usable_gib is not None:
+        return rig.usable_gib
+    if gpu.memory_gib_usable is None:
+        raise MissingFact(f"the usable memory of {gpu.id} is not known", hint="pass it with --usable-gib")
+    return gpu.memory_gib_usable
+
+
+def ask(job: Job, strategy: Strategy, rig: Rig, model: Model | None = None) -> Question:
+    """The question with its facts, or why it cannot be asked.
+
+    Raises UnknownName, AmbiguousName, InvalidInput, UnsupportedByGpu, MissingFact, UnsupportedModel.
+    """
+    gpu = gpus.get(rig.gpu)
+    found = model or models.get(job.model)
+    stack = stacks.get(strategy.framework)
+    check(job, strategy, rig, gpu, found)
+    numbers = setting.of(job, strategy, rig)
+    assumed = {
+        "framework": f"{stack.label} {stack.versions}",
+        "kbit_upcast": stack.kbit_upcast,
+        "adapter_dtype": stack.adapter_dtype,
+        "kernels": stack.kernels,
+        "loss": "fused" if strategy.fused_ce else ("plain" if stack.loss == "fused" else stack.loss),
+        "optimizer_impl": stack.optimizer_impl,
+    }
+    return Question(found, numbers, stack, gpu, rig, assumed, found.stored_quantization)
+
+
+def check(job: Job, strategy: Strategy, rig: Rig, gpu: GPU, model: Model) -> None:
+    """Refuses combinations that no stack can run. Raises InvalidInput or UnsupportedByGpu."""
+    check_card(job, gpu)
+    longest = model.max_position_embeddings
+    if longest is not None and job.seq_len > longest:
+        raise InvalidInput(
+            f"seq_len {job.seq_len} is longer than {model.id} can see",
+            expected=f"at most {longest} tokens",
+            hint="shorten the rows, or choose a model with a longer context",
+        )
+    if job.adapters and not params.adapters_total(model.shape, job.lora_targets, 1):
+        names = sorted({m.name for layer in model.shape.layers for m in layer.linears if m.is_module})
+        raise InvalidInput(
+            f"lora_targets {job.lora_targets!r} match no matrix of {model.id}",
+            expected=f"all-linear, attn, attn-qv or some of {', '.join(names)}",
+        )
+    if rig.n_gpus > 1 and strategy.sharding == "none" and strategy.tp * strategy.pp * strategy.cp == 1:
+        raise InvalidInput(
+            f"{rig.n_gpus} GPUs without a way to share the work",
+            expected="--sharding ddp, zero1, zero2, zero3, fsdp or fsdp2",
+        )
+    ranks = strategy.tp * strategy.pp * strategy.cp
+    if rig.n_gpus % ranks:
+        raise InvalidInput(f"{rig.n_gpus} GPUs cannot be split {ranks} ways (tp x pp x cp)")
+
+
+def check_card(job: Job, gpu: GPU) -> None:
+    """Refuses a precision that the card cannot run. Raises UnsupportedByGpu."""
+    if job.precision.startswith("bf16") and not gpu.supports_bf16:
+        raise UnsupportedByGpu(
+            f"{gpu.id} has no bf16 ({gpu.architecture})",
+            expected="a card from Ampere on, or --precision fp16-mixed",
+        )
+    if job.precision in ("fp8", "mxfp8") and not gpu.fp8_dense_tflops:
+        raise UnsupportedByGpu(
+            f"{gpu.id} has no FP8 ({gpu.architecture})",
+            expected="a card from Ada or Hopper on, or --precision bf16-true",
+        )
+    if job.precision == "nvfp4" and not gpu.fp4_dense_tflops:
+        raise UnsupportedByGpu(f"{gpu.id} has no FP4 ({gpu.architecture})", expected="a Blackwell card")
+
+
+def memory_figures(model: Model, numbers: Setting, stack: Stack, usable_bytes: Any, stored: str | None) -> Any:
+    """(peak, reserved, device, fits) of one setting or of arrays [bytes, probability]."""
+    peak = memory.peak(model.shape, numbers, stack, stored)
+    fitted = reuse()
+    pools = peak.pools
+    several = np.asarray(numbers.n_gpus) > 1
+    moving = ("saved activations", "layer backward", "logits and loss", "gradients", "optimizer temporary")
+    resident = sum(value for name, value in pools.items() if name not in moving)
+    reserved = allocator.reserved_bytes(
+        peak.allocated,
+        resident,
+        pools["saved activations"],
+        pools["layer backward"],
+        pools["logits and loss"],
+        pools["gradients"] + pools["optimizer temporary"],
+        varies(numbers),
+        fitted,
+    )
+    device = allocator.device_bytes(reserved, peak.allocated, several, usable_bytes, fitted)
+    spread = _memory_calibration()["allocated_spread"]
+    fits = allocator.fits_probability(peak.allocated, several, usable_bytes, fitted, spread)
+    fixed = fitted.context + np.where(several, fitted.communicator, 0.0)
+    return peak, np.maximum(device - fixed, peak.allocated), device, fits
+
+
+def varies(numbers: Setting) -> bool:
+    """Whether the length of rows changes from step to step."""
+    return not numbers.packing and bool(np.any(np.asarray(numbers.mean_len) < np.asarray(numbers.seq_len)))
+
+
+def host_ram_gib(model: Model, numbers: Setting, peak: memory.Peak) -> Any:
+    """RAM of one node at load and while training [GiB].
+
+    Each process holds the libraries and one shard file; sharded loading keeps all weights once per node; offloaded
+    parameters, gradients and states live in pinned memory. Source: transformers from_pretrained (safetensors are
+    read shard by shard), accelerate fsdp_cpu_ram_efficient_loading, DeepSpeed ZeRO-Offload arXiv 2101.06840.
+    """
+    local = np.asarray(numbers.n_gpus) / np.asarray(numbers.n_nodes)
+    ram = local * (HOST_PROCESS_GIB + HOST_SHARD_GIB)
+    if numbers.sharding in ("fsdp", "fsdp2", "zero3"):
+        ram = ram + 2.0 * model.total_params / GIB
+    trained = model.total_params
+    if numbers.adapters:
+        trained = params.adapters_total(model.shape, numbers.lora_targets, float(np.max(numbers.lora_rank)))
+    ram = ram + trained * law.optimizer_host_bytes(numbers.optimizer) * local / GIB
+    if numbers.offload in ("optimizer", "both"):
+        ram = ram + 16.0 * trained / np.asarray(numbers.n_nodes) / GIB
+    if numbers.offload in ("params", "both"):
+        ram = ram + peak.lines["base weights"] * local / GIB
+    return ram
+
+
+def figures(question: Question, calibration: Any = None) -> Figures:
+    """All numbers of a question; its Setting's numbers may be arrays."""
+    usable = usable_gib(question.gpu, question.rig) * GIB
+    peak, reserved, device, fits = memory_figures(
+        question.model, question.setting, question.stack, usable, question.stored_quantization
+    )
+    card = speed.card(question.gpu, question.rig)
+    lines = speed.time_lines(question.model.shape, question.setting, card, question.stack, calibration)
+    step = sum(lines.values())
+    return Figures(peak, reserved, device, fits, lines, step, speed.tokens_per_s(question.setting, step))
+
+
+def answer(question: Question, calibration: Any = None) -> Estimate:
+    """One Estimate, with every line's law and source."""
+    f = figures(question, calibration)
+    has = usable_gib(question.gpu, question.rig)
+    spread = np.exp(RANGE_90 * reuse().spread)
+    device = float(f.device) / GIB
+    fixed = (float(f.device) - float(f.peak.allocated)) / GIB
+    lines = {name: float(value) / GIB for name, value in f.peak.lines.items() if float(value) > 0}
+    lines["allocator, context, communicator"] = fixed
+    low, high = speed.tokens_range(question.setting, question.stack, float(f.tokens_per_s))
+    found = Memory(
+        allocated_gib=float(f.peak.allocated) / GIB,
+        reserved_gib=float(f.reserved) / GIB,
+        device_gib=device,
+        low_gib=device / spread,
+        high_gib=device * spread,
+        phase=memory.PHASES[int(f.peak.phase)],
+        lines=lines,
+    )
+    fits = float(np.clip(f.fits, 0.0, 1.0))
+    return Estimate(
+        memory=found,
+        host_ram_gib=float(host_ram_gib(question.model, question.setting, f.peak)),
+        tokens_per_s=float(f.tokens_per_s),
+        tokens_per_s_low=low,
+        tokens_per_s_high=high,
+        step_s=float(f.step_s),
+        time_lines={name: float(value) for name, value in f.time_lines.items()},
+        fits_probability=fits,
+        why_not=None if fits >= 0.5 else f"needs {device:.1f} GiB, has {has:.1f}",
+        assumed=question.assumed,
+        trace=trace(found, question),
+    )
+
+
+def trace(found: Memory, question: Question) -> list[Note]:
+    """Where each line comes from: its law, and the source of the facts it read."""
+    profile = f"{question.stack.framework} {question.stack.versions}: {question.stack.source}"
+    notes = [
+        Note(line=name, law=memory.LAWS.get(name, "fitted: see docs/memory.md"), source=profile) for name in found.lines
+    ]
+    notes += [Note(line=f"time: {name}", law=text, source="docs/speed.md") for name, text in speed.LAWS.items()]
+    notes.append(Note(line="model", law="shape from config.json", source=question.model.source))
+    notes.append(Note(line="gpu", law="specification, dense rates", source=question.gpu.source))
+    return notes
+
+
+def estimate(job: Job, strategy: Strategy, rig: Rig) -> Estimate:
+    """Memory, speed and fit of one job on one rig. Raises what `ask` raises."""
+    return answer(ask(job, strategy, rig))
