@@ -27,77 +27,123 @@ _TEXTS = ("id", "vendor", "marketing_name", "architecture", "form_factor", "pcie
 
 
 def _gpu(row: dict[str, str]) -> GPU:
-    numbers = {key: tables.number(row[key]) for key in _NUMBERS}
-    if row["vendor"] == "NVIDIA":  # AMD's gfx names and Gaudi's are no CUDA capability
-        numbers["compute_capability"] = tables.number(row["compute_capability"])
-    return GPU(
+    is_cuda = row["vendor"] == "NVIDIA"  # AMD's gfx names and Gaudi's are no CUDA capability
+    return GPU.model_construct(  # the tests validate every row; building the validator would cost start-up
+        None,
         **{key: row[key] for key in _TEXTS},
-        **numbers,  # pyright: ignore[reportArgumentType]
+        **{key: tables.number(row[key]) for key in _NUMBERS},
+        compute_capability=tables.number(row["compute_capability"]) if is_cuda else None,
         supports_bf16=row["supports_bf16"] == "yes",
         sm_count=int(row["sm_count"]) if row["sm_count"] else None,
     )
 
 
 @cache
+def _by_id() -> dict[str, GPU]:
+    return {row["id"]: _gpu(row) for row in tables.read("gpus")}
+
+
 def all_gpus() -> tuple[GPU, ...]:
     """Every row of gpus.csv."""
-    return tuple(_gpu(row) for row in tables.read("gpus"))
+    return tuple(_by_id().values())
 
 
-_NOISE = {"nvidia", "amd", "intel", "geforce", "tesla", "instinct", "radeon", "graphics", "gpu", "generation", "the"}
+# Words that say nothing, words that a name may leave out, and words glued to others.
+_VENDOR_WORDS = frozenset("nvidia amd intel geforce tesla instinct radeon graphics gpu generation edition".split())
+_OPTIONAL_WORDS = frozenset("rtx gtx rx sxm sxm2 sxm3 sxm4 sxm5 sxm6 pcie nvl oam".split())
+_GLUED = re.compile(r"(?<=\d)(ti|super|ada|sxm\d?|pcie|nvl|d|laptop|maxq)$|^(rtx|gtx|rx)(?=[a-z0-9])")
+_MEMORY = re.compile(r"\d+gb")
 
 
 def _words(name: str) -> frozenset[str]:
-    """What tells one card's name from another's: lower-case words without vendor words; '80 GB' is '80gb'."""
-    text = re.sub(r"(\d+)\s*(gb|gib|g)\b", r"\1gb", name.lower())
-    return frozenset(re.findall(r"[a-z0-9]+", text)) - _NOISE
-
-
-@cache
-def _names() -> dict[str, dict[str, None]]:
-    """Every written name in its compact form -> ids that bear it."""
-    names: dict[str, dict[str, None]] = {}
-    for row in tables.read("gpus"):
-        for name in (row["id"], row["marketing_name"], *row["aliases"].split(";")):
-            names.setdefault(_compact(name), {})[row["id"]] = None
-    return names
+    """The words of a name that tell cards apart: 'RTX4090 24 GB' gives rtx, 4090, 24gb."""
+    text = re.sub(r"(\d+)\s*(?:gb|gib|g)\b", r"\1gb ", name.lower().replace("max-q", "maxq"))
+    words = [word for piece in re.findall(r"[a-z0-9]+", text) for word in _GLUED.sub(r" \1\2 ", piece).split()]
+    return frozenset(words) - _VENDOR_WORDS
 
 
 def _compact(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def candidates(name: str) -> tuple[GPU, ...]:
-    """All cards that a name may mean, best-known rows in table order; empty when none."""
-    ids: set[str] = set(_names().get(_compact(name), ()))
+@cache
+def _aliases() -> dict[str, list[str]]:
+    """Every written name in compact form, and the ids that bear it."""
+    found: dict[str, list[str]] = {}
+    for row in tables.read("gpus"):
+        for name in dict.fromkeys(map(_compact, (row["id"], row["marketing_name"], *row["aliases"].split(";")))):
+            found.setdefault(name, []).append(row["id"])
+    return found
+
+
+@cache
+def _vocabulary() -> dict[str, tuple[frozenset[str], frozenset[str]]]:
+    """For each id, the words that may stand in its name, and those without which the name means another card."""
+    vocabulary: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
+    for row in tables.read("gpus"):
+        needed = _words(row["id"]) | (_words(row["marketing_name"]) & {"custom"})
+        memory = {row["memory_gb"], f"{row['memory_gb']}gb", row["memory_type"].lower()}
+        form = _words(row["form_factor"])
+        if _words(row["id"]) & _OPTIONAL_WORDS:  # an NVL card is a PCIe card, but nobody who writes PCIe means it
+            form = form - {"pcie"}
+        form = form | {"sxm"} if any(word.startswith("sxm") for word in form) else form
+        needed = frozenset(word for word in needed if word not in _OPTIONAL_WORDS and not _MEMORY.fullmatch(word))
+        vocabulary[row["id"]] = (_words(row["id"]) | _words(row["marketing_name"]) | memory | form, needed)
+    return vocabulary
+
+
+def _ids(name: str) -> list[str]:
+    compact = _compact(name)
+    exact = _aliases().get(compact, [])
+    if compact in map(_compact, exact) or compact.startswith(("nvidia", "amd")) and exact:
+        return [id for id in exact if _compact(id) == compact] or exact  # an id, or the name that a driver reports
     words = _words(name)
-    if not ids and words:
-        ids = {gpu.id for gpu in all_gpus() if words <= _words(gpu.id) | _words(gpu.marketing_name)}
-    return tuple(gpu for gpu in all_gpus() if gpu.id in ids)
+    missing = {id: len(needed - words) for id, (allowed, needed) in _vocabulary().items() if words <= allowed}
+    best = [id for id, count in missing.items() if count == min(missing.values())] if words else []
+    return best or exact
+
+
+def candidates(name: str) -> tuple[GPU, ...]:
+    """All cards that a name may mean, in table order; empty when there is none.
+
+    A price that names no form factor ('A100-80GB') is a price for any of its candidates.
+    """
+    return tuple(_by_id()[id] for id in _ids(name))
 
 
 def describe(gpu: GPU) -> str:
     """One line of what tells a card from its siblings."""
     bandwidth = f"{gpu.bandwidth_gb_s:g} GB/s" if gpu.bandwidth_gb_s else "bandwidth unknown"
-    tflops = f"{gpu.bf16_dense_tflops:g} BF16 TFLOPS" if gpu.bf16_dense_tflops else "no BF16 figure"
-    return f"{gpu.id} ({gpu.memory_gb:g} GB, {gpu.form_factor or 'form factor unknown'}, {bandwidth}, {tflops})"
+    rates = (("BF16", gpu.bf16_dense_tflops), ("FP16", gpu.fp16_dense_tflops))
+    tflops = next((f"{rate:g} {name} TFLOPS" for name, rate in rates if rate), "TFLOPS unknown")
+    return f"{gpu.id}: {gpu.memory_gb:g} GB, {gpu.form_factor or 'form factor unknown'}, {bandwidth}, {tflops}"
+
+
+def _nearest(name: str) -> list[str]:
+    hits = difflib.get_close_matches(_compact(name), _aliases(), n=5, cutoff=0.4)
+    return list(dict.fromkeys(id for hit in hits for id in _aliases()[hit]))[:3]
 
 
 def get(name: str) -> GPU:
-    """The one card that a name means.
+    """The one card that a name means, in any case and with any spaces or dashes.
 
     Raises AmbiguousName listing the candidates with their differences, UnknownName suggesting the nearest.
     """
-    for gpu in all_gpus():
-        if gpu.id == name:
-            return gpu
+    if name in _by_id():
+        return _by_id()[name]
     found = candidates(name)
     if len(found) == 1:
         return found[0]
     if found:
         lines = [describe(gpu) for gpu in found]
         raise AmbiguousName(
-            f"GPU {name!r} fits {len(found)} cards", candidates=lines, expected="one of " + "; ".join(lines)
+            f"GPU {name!r} fits {len(found)} cards",
+            candidates=lines,
+            expected=f"one of {'; '.join(lines)}",
+            hint=f"write for example {found[0].id}",
         )
-    near = difflib.get_close_matches(name, [gpu.id for gpu in all_gpus()], n=3, cutoff=0.4)
-    raise UnknownName(f"GPU {name!r} is not known", hint=f"did you mean {', '.join(near)}?" if near else "")
+    near = _nearest(name)
+    raise UnknownName(
+        f"GPU {name!r} is not known",
+        hint=f"did you mean {', '.join(near)}?" if near else "perrun gpus lists those that are known",
+    )

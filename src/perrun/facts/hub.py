@@ -111,7 +111,7 @@ def from_config(config: dict[str, Any], id: str) -> Model:
     shape, text, how = _shape(f, model_type, architecture)
     stored = _quantization(f) or _quantization(text)
     dtype = f.text("torch_dtype", "dtype") or text.text("torch_dtype", "dtype")
-    return Model(
+    return Model.model_construct(  # Fields has checked every value; building the validator costs 50 ms of start-up
         id=id,
         model_type=model_type,
         architecture=architecture,

@@ -4,6 +4,7 @@ import difflib
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from perrun.errors import AmbiguousName, InvalidInput, UnknownName
 from perrun.facts import fetch, tables
@@ -32,7 +33,7 @@ def known(id: str) -> Model:
     if row is None:
         raise _unknown(id)
     model = from_config(config_of(row), id)
-    update = {"gated": row["gated"] == "yes", "license": row["license"], "source": row["source"]}
+    update: dict[str, Any] = {"gated": row["gated"] == "yes", "license": row["license"], "source": row["source"]}
     if row["router_bias_buffers"]:
         params = model.shape.final_params + int(row["router_bias_buffers"])
         update["shape"] = replace(model.shape, final_params=params)

@@ -91,8 +91,7 @@ def _qwen_hybrid(f: Fields, *, fused: bool, sparse: bool) -> Shape:
     every = f.whole("full_attention_interval", default=4)
     n = pieces.n_layers(f)
     kinds = _kinds(f, ["linear_attention" if (i + 1) % every else "full_attention" for i in range(n)])
-    dense = None if sparse else pieces.gated(hidden, f.whole("intermediate_size"))
-    mlp_at = (lambda _: dense) if dense else moe.qwen_mlps(f)
+    mlp_at = moe.qwen_mlps(f) if sparse else pieces.always(pieces.gated(hidden, f.whole("intermediate_size")))
     heads = pieces.read_heads(f, head_dim=256)
     queries = Linear("q_proj", hidden, 2 * heads.q * heads.dim, "attention", bias)  # queries and their output gate
     full = (queries, *pieces.attention(hidden, heads, qkv_bias=bias, o_bias=bias)[1:])

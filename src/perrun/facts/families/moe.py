@@ -45,16 +45,12 @@ def _model(
     return pieces.model(f, layer_at, tied=tied, final_params=norm_params, head_bias=head_bias)
 
 
-def _all_sparse(mlp: Mlp) -> Callable[[int], Mlp]:
-    return lambda _: mlp
-
-
 def mixtral(f: Fields) -> Shape:
     hidden, heads = pieces.hidden_size(f), pieces.read_heads(f)
     count, active = pieces.read_experts(f, _COUNT, _ACTIVE)
     mlp = pieces.moe(hidden, f.whole("intermediate_size"), count=count, active=active)
     windows = pieces.windows(f, pieces.everywhere)
-    return _model(f, pieces.attention(hidden, heads), heads, _all_sparse(mlp), windows=windows)
+    return _model(f, pieces.attention(hidden, heads), heads, pieces.always(mlp), windows=windows)
 
 
 def phimoe(f: Fields) -> Shape:
@@ -65,7 +61,7 @@ def phimoe(f: Fields) -> Shape:
         f,
         pieces.attention(hidden, heads, qkv_bias=bias, o_bias=bias),
         heads,
-        _all_sparse(mlp),
+        pieces.always(mlp),
         windows=pieces.windows(f, pieces.everywhere),
         norm_params=2 * hidden,
         head_bias=f.flag("lm_head_bias"),
@@ -124,7 +120,7 @@ def olmoe(f: Fields) -> Shape:
         f,
         pieces.attention(hidden, heads, qkv_bias=bias, o_bias=bias),
         heads,
-        _all_sparse(mlp),
+        pieces.always(mlp),
         windows=pieces.windows(f, pieces.nowhere),
         qk_norm_params=(heads.q + heads.kv) * heads.dim,
     )
@@ -150,7 +146,7 @@ def granitemoe(f: Fields) -> Shape:
     """Also granitemoeshared."""
     hidden, heads, bias = pieces.hidden_size(f), pieces.read_heads(f), f.flag("attention_bias")
     mixer = pieces.attention(hidden, heads, qkv_bias=bias, o_bias=bias)
-    mlps, windows = _all_sparse(granite_mlp(f)), pieces.windows(f, pieces.nowhere)
+    mlps, windows = pieces.always(granite_mlp(f)), pieces.windows(f, pieces.nowhere)
     return _model(f, mixer, heads, mlps, windows=windows)
 
 
@@ -163,7 +159,7 @@ def gpt_oss(f: Fields) -> Shape:
         f,
         pieces.attention(hidden, heads, qkv_bias=bias, o_bias=bias),
         heads,
-        _all_sparse(mlp),
+        pieces.always(mlp),
         windows=pieces.windows(f, lambda i: i % 2 == 0),
         other_params=heads.q,
     )

@@ -239,6 +239,11 @@ def windows(f: Fields, default: Callable[[int], bool], *, key: str = "sliding_wi
     return [size if "sliding" in str(kind) or "chunked" in str(kind) else None for kind in types]
 
 
+def always(mlp: Mlp) -> Callable[[int], Mlp]:
+    """The same MLP on every layer."""
+    return lambda _: mlp
+
+
 def everywhere(_: int) -> bool:
     return True
 
