@@ -17,13 +17,14 @@ from perrun.shapes import Layer, Linear, Shape
 
 Lines = dict[str, Any]
 
-PHASES = ("forward", "loss", "backward", "gradients", "optimizer")
+PHASES = ("forward", "loss", "backward", "gradients", "embedding", "optimizer")
 
 LAWS = {
     "base weights": "frozen or trained weights at their stored bits, shard of this rank",
     "autocast copies": "bf16 copies of fp32 matrices that autocast caches from forward to backward",
     "adapters": "LoRA matrices A [rank, in] and B [out, rank] at their dtype",
     "gradients": "one per trained parameter, in its dtype",
+    "tied gradients": "gradients of head and embedding and their sum, when they share weights",
     "optimizer state": "moments (and fp32 master weights) per trained parameter, from the second step on",
     "optimizer temporary": "square root of the second moments of all parameters (foreach AdamW)",
     "saved activations": "what autograd keeps of every layer (inputs only under full checkpointing)",
@@ -56,6 +57,7 @@ class Weights:
 
     base: float
     trained: float
+    trains_base: bool
     base_is_quantised: bool
     trained_dtype: float
     largest_matrix: float
@@ -98,7 +100,7 @@ def weights(shape: Shape, setting: Setting, stack: Stack, stored_quantization: s
         base = quant.weight_bytes(count, rows, storage) + rest * (4.0 if stack.kbit_upcast == "all" else 2.0)
     else:
         base = 0.0 if not setting.adapters else total * quant.DTYPE_BYTES["bf16" if storage == "fp32" else storage]
-    return Weights(base, trained, quantised, trained_dtype, largest, matmul)
+    return Weights(base, trained, not setting.adapters, quantised, trained_dtype, largest, matmul)
 
 
 def regime(setting: Setting, stack: Stack, storage: str) -> activations.Regime:
@@ -137,8 +139,9 @@ def _layers(shape: Shape, how: activations.Regime, rank: float) -> dict[str, flo
         "widest": widest.backward,
         "matmul": widest.backward_matmul,
         "widest_saved": widest.saved,
-        "widest_scores": max(b.backward_scores for _, b in groups),
-        "widest_saved_scores": max(b.saved_scores for _, b in groups),
+        "attention": max(b.backward_attention for _, b in groups),
+        "attention_scores": max(b.backward_scores for _, b in groups),
+        "widest_scores": max(b.saved_scores for _, b in groups),
         "one_input": widest.input,
         "shared": widest.shared,
     }
@@ -147,16 +150,17 @@ def _layers(shape: Shape, how: activations.Regime, rank: float) -> dict[str, flo
 SELECTIVE_SHARE = 0.5  # selective op checkpointing keeps every second matmul (torchtitan, activation_checkpoint.py)
 
 
-def kept_by_layers(layers: dict[str, float], checkpointing: str, reentrant: bool, seq: Any) -> tuple[Any, Any, float]:
+def kept_by_layers(layers: dict[str, float], checkpointing: str, reentrant: bool, seq: Any) -> tuple[Any, Any, Any]:
     """Bytes per token kept by all layers at the end of the forward, extra while one layer runs backward, and how
     much less that extra is while its last matrix runs (may be negative).
 
     Re-entrant checkpointing also holds the recomputed output (torch/utils/checkpoint.py CheckpointFunction).
     """
     full = layers["saved"] + layers["scores"] * seq
-    one = layers["widest"] + layers["widest_scores"] * seq
-    one_saved = layers["widest_saved"] + layers["widest_saved_scores"] * seq
-    less = layers["widest"] - layers["matmul"]
+    elementwise = layers["widest"] + layers["widest_scores"] * seq
+    one = np.maximum(elementwise, layers["attention"] + layers["attention_scores"] * seq)
+    one_saved = layers["widest_saved"] + layers["widest_scores"] * seq
+    less = one - elementwise + layers["widest"] - layers["matmul"]
     recomputed = one - layers["shared"] + (layers["one_input"] if reentrant else 0.0)
     if checkpointing == "none":
         return full, one - one_saved, less
@@ -235,13 +239,31 @@ def peak(shape: Shape, setting: Setting, stack: Stack, stored_quantization: str 
         "gradients": {
             "saved activations": retained,
             "layer backward": extra,
-            "gradients": gradients,
+            "gradients": np.maximum(held, gradients - _last_gradients(shape, w) * share.gradients / model_parallel),
             "dequantised weights": unpacked,
             "sharding buffers": root + layer,
         },
+        "embedding": {"gradients": gradients, "tied gradients": _tied_gradients(shape, w) * share.gradients},
         "optimizer": {"gradients": gradients, "optimizer temporary": temporary * share.states / model_parallel},
     }
     return _widest(resident, phases, {"logits and loss": pool})
+
+
+def _last_gradients(shape: Shape, w: Weights) -> float:
+    """Bytes of gradients that do not exist yet while the first layer runs backward: its own and the embedding's."""
+    if not w.trains_base:
+        return 0.0
+    own = max((layer.params for layer in shape.layers), default=0)
+    return w.trained_dtype * (own + (0 if shape.tied else shape.embedding_params))
+
+
+def _tied_gradients(shape: Shape, w: Weights) -> float:
+    """Bytes beside the gradients when the embedding runs backward and shares its weights with the head.
+
+    The head's gradient, the embedding's dense one and their sum are alive at once (autograd accumulates out of
+    place); seen in traced steps of tied models.
+    """
+    return 2.0 * shape.embedding_params * w.trained_dtype if shape.tied and w.trains_base else 0.0
 
 
 def _gathered(shape: Shape, setting: Setting, w: Weights) -> tuple[Any, Any]:

@@ -48,7 +48,8 @@ class LayerBytes:
     input: the residual that enters (all that full checkpointing keeps). shared: the part of `saved` that is that
     very input. saved: what stays for backward without checkpointing. backward: the most that is alive inside the
     layer while its backward runs, saved included; backward_matmul: the same while the last matrix of the MLP runs
-    its backward (when a k-bit base holds an unpacked copy of it).
+    its backward (when a k-bit base holds an unpacked copy of it); backward_attention: while the attention runs its
+    own, when the MLP is done and, in eager code, `backward_scores` are alive.
     """
 
     input: float
@@ -57,6 +58,7 @@ class LayerBytes:
     saved_scores: float
     backward: float
     backward_matmul: float
+    backward_attention: float
     backward_scores: float
 
 
@@ -199,13 +201,16 @@ def layer_bytes(layer: Layer, hidden: float, rank: float, regime: Regime) -> Lay
     at_last = attention + mlp + last + entering + product + (last if any(map(regime.adapted, mlp_write)) else 0.0)
     at_product = attention + mlp + entering + widest
     at_attention = attention + entering + 2.0 * (out_width + layer.heads * layer.head_dim) + FP32 * out_width
+    # eager: softmax in fp32, its gradient before and after, all [heads, tokens, keys]
+    backward_scores = 3 * FP32 * layer.heads if scores else 0.0
     copies = regime.kernels == "eager" and layer.norm == "rms" and regime.residual < FP32
     return LayerBytes(
         input=entering,
         shared=0.0 if copies else entering,
         saved=attention + mlp + last,
         saved_scores=scores,
-        backward=max(at_last, at_product, at_attention),
+        backward=max(at_last, at_product),
         backward_matmul=at_last,
-        backward_scores=scores + (layer.heads * 2 * FP32 if scores else 0.0),
+        backward_attention=at_attention,
+        backward_scores=backward_scores,
     )
