@@ -147,6 +147,11 @@ def _layers(shape: Shape, how: activations.Regime, rank: float) -> dict[str, flo
     }
 
 
+def how_embedding(stack: Stack, how: activations.Regime) -> float:
+    """Bytes of an element that the embedding puts out: 16 bits where only norms were prepared for k-bit training."""
+    return 2.0 if stack.kbit_upcast == "norms" else how.residual
+
+
 SELECTIVE_SHARE = 0.5  # selective op checkpointing keeps every second matmul (torchtitan, activation_checkpoint.py)
 
 
@@ -211,6 +216,8 @@ def peak(shape: Shape, setting: Setting, stack: Stack, stored_quantization: str 
     tokens = setting.micro_batch * seq * pairs
     resident = _resident(setting, stack, w, share, model_parallel)
     layers = _layers(shape, how, float(np.max(setting.lora_rank)) if setting.adapters else 0.0)
+    if how.residual > how_embedding(stack, how):  # the first layer's input is the embedding, in 16 bits
+        layers["input"] -= 2.0 * shape.hidden_size
     kept, extra, less = kept_by_layers(layers, setting.checkpointing, stack.reentrant, setting.seq_len)
     split = np.asarray(setting.tp * setting.pp, dtype=float)
     tp = np.asarray(setting.tp, dtype=float)
