@@ -72,6 +72,7 @@ _SPELLING: dict[str, dict[str, str]] = {
     "kimi_k2": _LATENT,
     "kimi_linear": {"head_dim": ""},
     "llama4": {"moe_experts": "num_local_experts", "moe_intermediate_size": ""},
+    "mistral4": _LATENT,
     "mixtral": _FEW_EXPERTS,
     "mpt": {
         **_NO_GROUPS,

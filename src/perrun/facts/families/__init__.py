@@ -55,6 +55,7 @@ READERS: dict[str, str] = {
     "lfm2_moe": "hybrid.lfm2_moe",
     "llama": "llama.llama",
     "llama4_text": "moe.llama4",
+    "mimo": "llama.qwen2",
     "minicpm": "llama.minicpm",
     "ministral": "llama.mistral",
     "ministral3": "llama.llama",

@@ -96,15 +96,18 @@ def falcon(f: Fields) -> Shape:
 
 
 def mpt(f: Fields) -> Shape:
-    """No biases. Learned positions only where the config switches ALiBi off (llm-foundry's own sizes do)."""
+    """No biases, and no learned positions, unless the config says so (llm-foundry's own sizes have both)."""
     hidden, heads = pieces.hidden_size(f), pieces.read_heads(f)
     attn = f.section("attn_config")
     alibi = attn is None or attn.flag("alibi", default=True)
-    mixer = pieces.attention_in_one(hidden, heads, ("Wqkv", "out_proj"))
-    mlp = pieces.plain(hidden, f.whole("expansion_ratio", default=4) * hidden, names=("up_proj", "down_proj"))
-    one = pieces.layer(mixer, mlp, heads, norms=2, norm_params=hidden)
+    bias = not f.flag("no_bias", default=True)
+    mixer = pieces.attention_in_one(hidden, heads, ("Wqkv", "out_proj"), qkv_bias=bias, o_bias=bias)
+    width = f.whole("expansion_ratio", default=4) * hidden
+    mlp = pieces.plain(hidden, width, names=("up_proj", "down_proj"), bias=bias)
+    norm = 2 * hidden if bias else hidden
+    one = pieces.layer(mixer, mlp, heads, norms=2, norm_params=norm)
     positions = 0 if alibi else f.whole("max_seq_len") * hidden
-    return pieces.model(f, lambda _: one, tied=True, final_params=hidden, position_params=positions)
+    return pieces.model(f, lambda _: one, tied=True, final_params=norm, position_params=positions)
 
 
 def phi(f: Fields) -> Shape:
