@@ -158,6 +158,8 @@ def config_of(row: dict[str, str]) -> dict[str, Any]:
     text: dict[str, Any] = {key: int(row[column]) for column, key in spelling.items() if key and row[column].isdigit()}
     text.update(_window(row))
     text.update(_shared_experts(row))
+    if row["kv_lora_rank"]:
+        text.setdefault("q_lora_rank", None)  # the classes have a rank where the key is missing
     if model_type in _HAS_BIAS_FLAG:
         text[_BIAS_FLAG.get(model_type, "attention_bias")] = row["attention_bias"] != "no"
     if model_type in _NORM_FLAG:

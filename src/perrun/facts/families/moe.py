@@ -56,7 +56,9 @@ def mixtral(f: Fields) -> Shape:
 def phimoe(f: Fields) -> Shape:
     hidden, heads, bias = pieces.hidden_size(f), pieces.read_heads(f), f.flag("attention_bias")
     count, active = pieces.read_experts(f, _COUNT, _ACTIVE)
-    mlp = pieces.moe(hidden, f.whole("intermediate_size"), count=count, active=active, router="router")
+    mlp = pieces.moe(
+        hidden, f.whole("intermediate_size"), count=count, active=active, router="router", router_is_module=True
+    )
     return _model(
         f,
         pieces.attention(hidden, heads, qkv_bias=bias, o_bias=bias),
@@ -235,7 +237,9 @@ def llama4(f: Fields) -> Shape:
     step = f.whole("interleave_moe_layer_step", default=1)
     listed = f.items("moe_layers")
     shared = shared_expert(hidden, width)
-    sparse = pieces.moe(hidden, width, count=count, active=active, router="router", shared=shared)
+    sparse = pieces.moe(
+        hidden, width, count=count, active=active, router="router", router_is_module=True, shared=shared
+    )
 
     def mlp_at(i: int) -> Mlp:
         is_sparse = i in listed if listed else (i + 1) % step == 0
