@@ -55,8 +55,8 @@ class Peak:
 class Weights:
     """How the parts of the model are stored: bytes of one GPU before sharding."""
 
-    base: float
-    trained: float
+    base: Any
+    trained: Any
     trains_base: bool
     base_is_quantised: bool
     trained_dtype: float
@@ -81,16 +81,18 @@ def weights(shape: Shape, setting: Setting, stack: Stack, stored_quantization: s
     """Bytes and counts of base and trained weights on one GPU, unsharded."""
     storage = base_storage(setting, stored_quantization)
     total = float(shape.total_params)
+    matrices = _matrices(shape)
+    experts = float(sum(layer.count * m.params for layer, m in matrices if m.role == "expert"))
+    elsewhere = experts * (1.0 - 1.0 / np.asarray(setting.ep, dtype=float))  # experts that other ranks hold
     if setting.adapters:
         trained = params.adapters_total(shape, setting.lora_targets, setting.lora_rank, "dora" in setting.method)
     else:
-        trained = total
+        trained = total - elsewhere
     trained_dtype = 4.0 if (setting.adapters and stack.adapter_dtype == "fp32") else 2.0
     upcast = stack.fsdp_upcasts and setting.sharding in ("fsdp", "fsdp2") and setting.precision != "fp32"
     if not setting.adapters and (storage == "fp32" or upcast):
         trained_dtype = 4.0
     quantised = storage in ("nf4", "gptq", "int8")
-    matrices = _matrices(shape)
     largest = max((m.in_features * m.out_features for _, m in matrices), default=0)
     matmul = sum(layer.count * m.weights for layer, m in matrices) + shape.hidden_size * shape.vocab_size
     if quantised:
@@ -99,7 +101,11 @@ def weights(shape: Shape, setting: Setting, stack: Stack, stored_quantization: s
         # k-bit preparation turns what is not quantised to fp32
         base = quant.weight_bytes(count, rows, storage) + rest * (4.0 if stack.kbit_upcast == "all" else 2.0)
     else:
-        base = 0.0 if not setting.adapters else total * quant.DTYPE_BYTES["bf16" if storage == "fp32" else storage]
+        base = (
+            0.0
+            if not setting.adapters
+            else (total - elsewhere) * quant.DTYPE_BYTES["bf16" if storage == "fp32" else storage]
+        )
     return Weights(base, trained, not setting.adapters, quantised, trained_dtype, largest, matmul)
 
 
@@ -135,6 +141,8 @@ def _layers(shape: Shape, how: activations.Regime, rank: float) -> dict[str, flo
     return {
         "input": inputs,
         "saved": saved,
+        "selective": sum(count * b.selective for count, b in groups),
+        "widest_selective": widest.selective,
         "scores": scores,
         "widest": widest.backward,
         "matmul": widest.backward_matmul,
@@ -152,9 +160,6 @@ def how_embedding(stack: Stack, how: activations.Regime) -> float:
     return 2.0 if stack.kbit_upcast == "norms" else how.residual
 
 
-SELECTIVE_SHARE = 0.5  # selective op checkpointing keeps every second matmul (torchtitan, activation_checkpoint.py)
-
-
 def kept_by_layers(layers: dict[str, float], checkpointing: str, reentrant: bool, seq: Any) -> tuple[Any, Any, Any]:
     """Bytes per token kept by all layers at the end of the forward, extra while one layer runs backward, and how
     much less that extra is while its last matrix runs (may be negative).
@@ -170,7 +175,7 @@ def kept_by_layers(layers: dict[str, float], checkpointing: str, reentrant: bool
     if checkpointing == "none":
         return full, one - one_saved, less
     if checkpointing == "selective":
-        return layers["input"] + SELECTIVE_SHARE * (full - layers["input"]), one - SELECTIVE_SHARE * one_saved, less
+        return layers["selective"], np.maximum(one - layers["widest_selective"], 0.0), less
     if checkpointing == "unsloth":  # layer inputs go to host memory, one stays
         return layers["one_input"] * 2, recomputed, less
     return layers["input"], recomputed, less

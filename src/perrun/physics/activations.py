@@ -46,7 +46,7 @@ class LayerBytes:
     """Bytes per token of one layer; the `scores` fields are per token and per key (eager attention only).
 
     input: the residual that enters (all that full checkpointing keeps). shared: the part of `saved` that is that
-    very input. saved: what stays for backward without checkpointing. backward: the most that is alive inside the
+    very input. selective: what selective checkpointing keeps (see `selective_saved`). saved: what stays for backward without checkpointing. backward: the most that is alive inside the
     layer while its backward runs, saved included; backward_matmul: the same while the last matrix of the MLP runs
     its backward (when a k-bit base holds an unpacked copy of it); backward_attention: while the attention runs its
     own, when the MLP is done and, in eager code, `backward_scores` are alive.
@@ -54,6 +54,7 @@ class LayerBytes:
 
     input: float
     shared: float
+    selective: float
     saved: float
     saved_scores: float
     backward: float
@@ -168,6 +169,16 @@ def routing_saved(layer: Layer, hidden: float, regime: Regime) -> float:
     return gathered + regime.act * hidden * top_k
 
 
+def selective_saved(layer: Layer, hidden: float, regime: Regime) -> float:
+    """Bytes per token kept by selective checkpointing of operations: the layer's input, the attention's output and
+    the outputs of every second matrix multiplication; the rest is recomputed.
+
+    Source: pytorch/torchtitan, distributed/activation_checkpoint.py (save list with every second mm recomputed).
+    """
+    products = sum(m.out_features * m.active for m in layer.linears if m.role != "head")
+    return regime.residual * hidden + regime.act * (0.5 * products + layer.heads * layer.v_head_dim)
+
+
 def layer_bytes(layer: Layer, hidden: float, rank: float, regime: Regime) -> LayerBytes:
     """One decoder layer as bytes per token; see the module for what is counted.
 
@@ -207,6 +218,7 @@ def layer_bytes(layer: Layer, hidden: float, rank: float, regime: Regime) -> Lay
     return LayerBytes(
         input=entering,
         shared=0.0 if copies else entering,
+        selective=selective_saved(layer, hidden, regime),
         saved=attention + mlp + last,
         saved_scores=scores,
         backward=max(at_last, at_product),

@@ -53,8 +53,8 @@ def loss_forward_bytes(vocab: float, loss: str, act: float, held: float, softcap
     """
     if loss == "fused":
         return 0.0
-    if loss == "native":
-        return vocab * act * 3
+    if loss in ("native", "inplace"):
+        return vocab * act * (3 if loss == "native" else 1)
     logits = act if loss == "chunked" else held
     fp32_copies = {"plain": 2, "triton": 1, "chunked": 0.25}[loss]
     return vocab * (logits + 4.0 * fp32_copies + (act + 4.0 if softcap else 0.0))
@@ -71,8 +71,8 @@ def loss_backward_bytes(vocab: float, loss: str, act: float, held: float, softca
     """
     if loss == "fused":
         return 0.0
-    if loss == "native":
-        return vocab * act * 4
+    if loss in ("native", "inplace"):
+        return vocab * act * (4 if loss == "native" else 2)
     fp32_copies = {"plain": 3, "triton": 2, "chunked": 0.5}[loss]
     logits = 2 * act if loss == "chunked" else held
     return vocab * (logits + 4.0 * fp32_copies + (act + 4.0 if softcap else 0.0))
@@ -85,7 +85,7 @@ def loss_pool_bytes(vocab: float, loss: str, act: float) -> float:
     16 bytes per token and word whatever the kernel; `native` as in the backward. The allocator keeps blocks of that
     size apart. Measured: reserved less allocated of fms-acceleration-benchmarks and qwen-readme-profiling.
     """
-    return vocab * (4 * act if loss == "native" else 16.0)
+    return vocab * {"native": 4 * act, "inplace": 2 * act}.get(loss, 16.0)
 
 
 def fused_loss_bytes(vocab: float, hidden: float, tokens: Any, trains_head: bool, act: float) -> Any:
