@@ -263,7 +263,7 @@ def test_layouts(cell: str, note: str, expected: tuple[object, ...]) -> None:
         ("all-linear (attn+mlp+output)", "all-linear"),
         ("language-model attention+mlp (regex)", "all-linear"),
         ("self_attn", "attn"),
-        ("c_attn,c_proj,w1,w2", "all-linear"),
+        ("c_attn,c_proj,w1,w2", "c_attn,c_proj,w1,w2"),
         ("query_key_value", "query_key_value"),
         ("", None),
     ],

@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from perrun import setting as numbers
 from perrun.errors import InvalidInput, PerrunError
-from perrun.facts import gpus, stacks
+from perrun.facts import gpus, models, stacks
 from perrun.facts.stacks import Stack
-from perrun.runs import models, spellings
 from perrun.runs import notes as say
+from perrun.runs import spellings
 from perrun.runs.adjust import adjusted
 from perrun.runs.notes import Variant
 from perrun.runs.table import OVERFLOW
@@ -131,7 +131,7 @@ def _settings(row: _Row) -> Settings:
     )
     method, variant = _method(row, variant)
     stack = stacks.get(row.cell("framework") or row.fill("framework", "trl"))
-    model = models.get(row.cell("model"))
+    model = models.get(_stated(row, "model"))
     gpu, rig = _rig(row)
     layout = spellings.layout(row.cell("sharding"), row.notes)
     strategy = _strategy(row, stack, rig, layout)
@@ -159,11 +159,17 @@ def _settings(row: _Row) -> Settings:
     )
 
 
+def _stated(row: _Row, name: str) -> str:
+    """A cell that no profile can fill. Raises InvalidInput when it is empty."""
+    cell = row.cell(name)
+    if cell.strip().lower() in spellings.UNKNOWN:
+        raise InvalidInput(f"the {name} is not stated")
+    return cell
+
+
 def _method(row: _Row, variant: Variant) -> tuple[str, Variant]:
     """The method; `other` with LoRA on a GPTQ or AWQ base is QLoRA on that base, anything else has no law here."""
-    cell = row.cell("method").strip().lower()
-    if cell in spellings.UNKNOWN:
-        raise InvalidInput("the method is not stated")
+    cell = _stated(row, "method").strip().lower()
     if variant.adapters_on_experts:
         raise InvalidInput("adapters on expert tensors: perrun has no law for them")
     if cell != "other":

@@ -97,7 +97,6 @@ _TARGET_SETS = {
     "attn-qkv": "attn-qkv",
     "mlp": "gate_proj,up_proj,down_proj",
     "language-model attention+mlp": "all-linear",
-    "c_attn,c_proj,w1,w2": "all-linear",  # every matrix of a Qwen 1 layer
 }
 _SHORT = {"q", "k", "v", "o", "up", "down", "gate"}
 

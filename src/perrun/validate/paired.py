@@ -101,7 +101,7 @@ def _columns(pair: dict[str, str], side: int) -> dict[str, str]:
         found["checkpointing"] = "full" if checkpointed[1] == "True" else "none"
     letter = "ab"[side]
     own = {
-        "model": pair["model"],
+        "model": f"{pair['model']} (llm-foundry config)" if pair["model"].startswith("mpt-") else pair["model"],
         "method": pair["method"],
         "precision": pair.get(f"precision_{letter}", ""),
         "gpu": pair[f"gpu_{letter}"],

@@ -89,33 +89,42 @@ def predict(question: Settings | Skipped, estimate: Estimator) -> Row:
         return Row(question.run, question, None, why.what)
 
 
+def measured_memory(question: Settings) -> list[tuple[str, float]]:
+    """(kind, GiB per GPU) of every memory figure of a run that went through and whose lengths are known."""
+    measured = question.measured
+    if "memory" in question.unscored or measured.outcome != "ok":
+        return []
+    figures = {measured.mem_kind: measured.peak_mem_gib}
+    figures.setdefault("nvidia-smi", measured.nvidia_smi_gib)
+    figures.setdefault("allocated", measured.allocated_gib)
+    return [(kind, value) for kind, value in figures.items() if value is not None and kind in COMPARED]
+
+
 def memory_points(row: Row) -> Iterator[Point]:
     """Measured memory of a row beside its prediction. The published range is the device's, so that of another kind
     is the same range relative to its own figure."""
-    question, estimate = row.question, row.estimate
-    if question is None or estimate is None or "memory" in question.unscored:
+    if row.question is None or row.estimate is None:
         return
-    measured, memory = question.measured, estimate.memory
-    figures = [(measured.mem_kind, measured.peak_mem_gib)]
-    figures += [("nvidia-smi", measured.nvidia_smi_gib)] if measured.mem_kind != "nvidia-smi" else []
-    figures += [("allocated", measured.allocated_gib)] if measured.mem_kind != "allocated" else []
-    for kind, value in figures:
-        if value is None or measured.outcome != "ok" or kind not in COMPARED:
-            continue
+    memory = row.estimate.memory
+    for kind, value in measured_memory(row.question):
         predicted = getattr(memory, COMPARED[kind])
         share = predicted / memory.device_gib
-        yield _point(question, kind, predicted, value, memory.low_gib * share, memory.high_gib * share)
+        yield point(row.question, kind, predicted, value, memory.low_gib * share, memory.high_gib * share)
+
+
+def measured_speed(question: Settings) -> float | None:
+    """Measured tokens/s of a run whose lengths are known."""
+    return None if "speed" in question.unscored else question.measured.tokens_per_s
 
 
 def speed_points(row: Row) -> Iterator[Point]:
     """Measured tokens/s of a row beside its prediction."""
-    question, estimate = row.question, row.estimate
-    if question is None or estimate is None or "speed" in question.unscored:
+    if row.question is None or row.estimate is None:
         return
-    value = question.measured.tokens_per_s
+    value, found = measured_speed(row.question), row.estimate
     if value is not None:
-        low, high = estimate.tokens_per_s_low, estimate.tokens_per_s_high
-        yield _point(question, "tokens/s", estimate.tokens_per_s, value, low, high)
+        low, high = found.tokens_per_s_low, found.tokens_per_s_high
+        yield point(row.question, "tokens/s", found.tokens_per_s, value, low, high)
 
 
 def outcome(row: Row) -> Iterator[tuple[float, str]]:
@@ -126,7 +135,8 @@ def outcome(row: Row) -> Iterator[tuple[float, str]]:
     yield estimate.fits_probability, question.measured.outcome
 
 
-def _point(question: Settings, kind: str, predicted: float, measured: float, low: float, high: float) -> Point:
+def point(question: Settings, kind: str, predicted: float, measured: float, low: float, high: float) -> Point:
+    """One scored figure with the groups that it counts in."""
     return Point(
         source=question.run.source,
         method=question.setting.method,
