@@ -15,7 +15,7 @@ from perrun.validate import scores as _scores
 from perrun.validate.rows import Estimator, Row
 from perrun.validate.scores import Broken, Outcomes, Point, Score
 
-__all__ = ["PairsAnswer", "Summary", "ValidateAnswer", "evaluate", "pairs", "questions", "summary", "validate"]
+__all__ = ["PairsAnswer", "Row", "Summary", "ValidateAnswer", "evaluate", "pairs", "questions", "summary", "validate"]
 
 
 class MemorySummary(Noun):
