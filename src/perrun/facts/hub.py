@@ -95,6 +95,20 @@ def _quantization(f: Fields) -> str | None:
     return quantization.text("quant_method", default="unknown") if quantization is not None else None
 
 
+# Families that use torch's layer norm, a fused kernel that keeps its input as it is; all others use RMSNorm.
+# Source: transformers modelling code of each; models.csv norm_type says the same.
+LAYER_NORM = frozenset(
+    "bloom cohere cohere2 falcon gpt2 gpt_bigcode gpt_neo gpt_neox gptj mpt nemotron olmo opt phi phimoe stablelm "
+    "starcoder2".split()
+)
+
+
+def _with_norms(shape: Shape, model_type: str) -> Shape:
+    if model_type not in LAYER_NORM:
+        return shape
+    return replace(shape, layers=tuple(replace(layer, norm="layer") for layer in shape.layers))
+
+
 def from_config(config: dict[str, Any], id: str) -> Model:
     """The Model of a parsed config.json; `id` names it in answers and complaints.
 
@@ -111,6 +125,7 @@ def from_config(config: dict[str, Any], id: str) -> Model:
     shape, text, how = _shape(f, model_type, architecture)
     stored = _quantization(f) or _quantization(text)
     dtype = f.text("torch_dtype", "dtype") or text.text("torch_dtype", "dtype")
+    shape = _with_norms(shape, text.text("model_type") or model_type)
     return Model.model_construct(  # Fields has checked every value; building the validator costs 50 ms of start-up
         id=id,
         model_type=model_type,
