@@ -127,6 +127,12 @@ class TestSettings:
         assert "memory" not in s.unscored
         assert set(s.unscored) == {"speed", "fit"}
 
+    def test_framework_by_what_it_drives(self) -> None:
+        s = question(framework="SFTTrainer (trl) + deepspeed")
+        assert (s.stack.framework, s.assumed["framework"]) == ("trl", "trl")
+        assert question(framework="xtuner").assumed["framework"] == "deepspeed"
+        assert "framework" not in question(framework="axolotl").assumed
+
     def test_grad_accum_from_the_global_batch(self) -> None:
         assert question(grad_accum="", global_batch="64").strategy.grad_accum == 64 // (2 * 8)
 

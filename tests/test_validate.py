@@ -158,6 +158,17 @@ def test_capped_lengths_are_predicted_but_not_scored(tmp_path: Path) -> None:
     assert answered.summary.memory.all is None
 
 
+def test_left_out_predicts_each_publication_from_the_others(tmp_path: Path) -> None:
+    path = table(tmp_path, "20,GiB,allocated,ok,,a,")
+    lines = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join([*lines, lines[1].replace("somebody", "other"), lines[1]]) + "\n", encoding="utf-8")
+    asked = v.questions([path])
+    found = v.left_out(asked, fit=len, estimate=lambda _, n: answer(allocated=10 * n))
+    # "somebody" (two runs) is predicted from one other run, "other" from two
+    allocated = [row.estimate.memory.allocated_gib for row in found if row.estimate]
+    assert allocated == [10, 20, 10]
+
+
 PAIRS = "source,model,method,precision_a,precision_b,seq_len,micro_batch,n_gpus,gpu_a,gpu_b,speedup_b_over_a,notes"
 
 

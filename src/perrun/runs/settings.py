@@ -4,13 +4,14 @@ What the row leaves out is filled by the stack's profile and listed in `assumed`
 the row Skipped, or leaves one figure unscored, with the reason.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
 
 from perrun import setting as numbers
-from perrun.errors import InvalidInput, PerrunError
+from perrun.errors import InvalidInput, PerrunError, UnknownName
 from perrun.facts import gpus, models, stacks
 from perrun.facts.stacks import Stack
 from perrun.runs import notes as say
@@ -130,7 +131,7 @@ def _settings(row: _Row) -> Settings:
         optimizer=row.cell("optimizer"),
     )
     method, variant = _method(row, variant)
-    stack = stacks.get(row.cell("framework") or row.fill("framework", "trl"))
+    stack = _stack(row)
     model = models.get(_stated(row, "model"))
     gpu, rig = _rig(row)
     layout = spellings.layout(row.cell("sharding"), row.notes)
@@ -157,6 +158,20 @@ def _settings(row: _Row) -> Settings:
         unscored=_unscored(row, lengths, rig),
         unpredictable=_unpredictable(row),
     )
+
+
+def _stack(row: _Row) -> Stack:
+    """The profile of the row's framework; of the one that it drives when it has none of its own. Raises UnknownName."""
+    cell = row.cell("framework")
+    if cell.lower() in spellings.UNKNOWN:
+        return stacks.get(row.fill("framework", "trl"))
+    try:
+        return stacks.get(cell)
+    except UnknownName as unknown:
+        for name in spellings.frameworks(cell):
+            with suppress(UnknownName):
+                return stacks.get(row.fill("framework", stacks.get(name).framework))
+        raise unknown
 
 
 def _stated(row: _Row, name: str) -> str:

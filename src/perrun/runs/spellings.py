@@ -85,6 +85,17 @@ def number(column: str, cell: str, *, whole: bool = False) -> float | None:
     return value
 
 
+# What a framework without a profile of its own trains through.
+_DRIVES = {"xtuner": "deepspeed", "nemo-launcher": "nemo", "composer": "llm-foundry", "megatron-deepspeed": "megatron"}
+
+
+def frameworks(cell: str) -> list[str]:
+    """Names that a framework's cell is made of: 'SFTTrainer (trl) + deepspeed' names trl and deepspeed."""
+    parts = [part.strip().lower() for part in re.split(r"[+/(),;]|\bwith\b|\bon\b", cell)]
+    found = [_DRIVES.get(part.replace(" ", "-"), part) for part in parts if part]
+    return [*found, *(word for part in parts for word in part.split())]
+
+
 _TARGET_SETS = {
     "all-linear": "all-linear",
     "all": "all-linear",

@@ -1,6 +1,6 @@
 """Predicted against measured: every shipped or given run, predicted from its settings alone."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +8,25 @@ from pydantic import Field
 
 from perrun import runs
 from perrun.runs import Settings, Skipped
-from perrun.terms import Noun
+from perrun.terms import Estimate, Noun
 from perrun.validate import paired as _paired
 from perrun.validate import rows as _rows
 from perrun.validate import scores as _scores
 from perrun.validate.rows import Estimator, Row
 from perrun.validate.scores import Broken, Outcomes, Point, Score
 
-__all__ = ["PairsAnswer", "Row", "Summary", "ValidateAnswer", "evaluate", "pairs", "questions", "summary", "validate"]
+__all__ = [
+    "PairsAnswer",
+    "Row",
+    "Summary",
+    "ValidateAnswer",
+    "evaluate",
+    "left_out",
+    "pairs",
+    "questions",
+    "summary",
+    "validate",
+]
 
 
 class MemorySummary(Noun):
@@ -75,6 +86,23 @@ def evaluate(asked: Sequence[Settings | Skipped], estimate: Estimator | None = N
     """Each question beside its prediction."""
     predict = estimate or _shipped_estimate()
     return [_rows.predict(question, predict) for question in asked]
+
+
+def left_out(
+    asked: Sequence[Settings | Skipped],
+    fit: Callable[[list[Settings]], Any],
+    estimate: Callable[[Settings, Any], Estimate],
+) -> list[Row]:
+    """Each question beside the prediction of laws that were fitted without its publication.
+
+    fit: the fitted parameters from some runs; estimate: the prediction of a run with such parameters.
+    """
+    sources = list(dict.fromkeys(question.run.source for question in asked))
+    fitted: dict[str, Any] = {}
+    for source in sources:
+        others = [q for q in asked if isinstance(q, Settings) and q.run.source != source]
+        fitted[source] = fit(others)
+    return [_rows.predict(q, lambda s: estimate(s, fitted[s.run.source])) for q in asked]
 
 
 def summary(found: Sequence[Row]) -> Summary:
