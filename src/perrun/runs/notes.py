@@ -83,7 +83,11 @@ def allocated_gib(notes: str) -> float | None:
 
 def reaches_cap(notes: str) -> bool:
     """Whether the longest sample has seq_len tokens although most are shorter, so that memory belongs to seq_len."""
-    return bool(re.search(r"memory belongs to seq|truncated at max_length|over-length samples are DELETED", notes))
+    return bool(
+        re.search(
+            r"memory belongs to seq|longest sample about|truncated at max_length|over-length samples are DELETED", notes
+        )
+    )
 
 
 def doubt(notes: str) -> str | None:

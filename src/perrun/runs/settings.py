@@ -209,6 +209,7 @@ def _rig(row: _Row) -> tuple[GPU, Rig]:
         n_nodes=n_nodes,
         interconnect=link if link in ("nvlink", "pcie") else None,  # type: ignore[arg-type]
         power_limit_w=watts or say.power_limit_w(row.notes),
+        usable_gib=None if card.memory_gib_usable else row.fill("usable_gib", round(card.memory_gb * GB / GIB, 1)),
     )
 
 
@@ -366,6 +367,8 @@ def _unpredictable(row: _Row) -> frozenset[str]:
         found |= {"memory", "fit"}
     if "gpu" in row.assumed:
         found |= {"speed", "fit"}
+    if "usable_gib" in row.assumed:
+        found.add("fit")
     return frozenset(found)
 
 
@@ -380,6 +383,8 @@ def _unscored(row: _Row, lengths: _Lengths, rig: Rig) -> dict[str, str]:
         found["speed"] = lengths.why_mean
     if "gpu" in row.assumed:
         found["speed"] = found["fit"] = "the GPU is not stated"
+    if "usable_gib" in row.assumed:
+        found.setdefault("fit", "the usable memory of the card is not known")
     if "sharding" in row.assumed and rig.n_gpus > 1 and row.cell("sharding") == "":
         found.setdefault("memory", "the sharding is not stated")
     return found
