@@ -58,19 +58,30 @@ class Weights:
     base: Any
     trained: Any
     trains_base: bool
+    base_dtype: str
     base_is_quantised: bool
     trained_dtype: float
     largest_matrix: float
     matmul_params: float
 
 
-def base_storage(setting: Setting, stored_quantization: str | None) -> str:
-    """Storage of the big matrices: nf4, int8, gptq (as published), or a dtype."""
+def base_storage(setting: Setting, stack: Stack, stored_quantization: str | None) -> str:
+    """Storage of the big matrices: nf4, int8, gptq (as published), fp8, or a dtype.
+
+    A frozen base under mixed precision stays in fp32 as full weights do (the evidence schema: bf16-mixed means fp32
+    weights); TransformerEngine stacks keep it in FP8 when they train in FP8 or below.
+    """
     if setting.method in ("qlora", "qdora"):
         return "gptq" if stored_quantization in ("gptq", "awq") else "nf4"
     if setting.method == "lora-int8":
         return "int8"
-    return "fp32" if setting.precision in ("fp32", "bf16-mixed", "fp16-mixed") and not setting.adapters else "bf16"
+    if setting.adapters and setting.precision in LOW_PRECISION:
+        return "fp8" if stack.kernels == "te" else "bf16"
+    mixed = setting.precision in ("bf16-mixed", "fp16-mixed") and not (setting.adapters and stack.master_weights)
+    return "fp32" if mixed or setting.precision == "fp32" else "bf16"
+
+
+LOW_PRECISION = ("fp8", "mxfp8", "nvfp4")
 
 
 def _matrices(shape: Shape) -> list[tuple[Layer, Linear]]:
@@ -79,7 +90,7 @@ def _matrices(shape: Shape) -> list[tuple[Layer, Linear]]:
 
 def weights(shape: Shape, setting: Setting, stack: Stack, stored_quantization: str | None) -> Weights:
     """Bytes and counts of base and trained weights on one GPU, unsharded."""
-    storage = base_storage(setting, stored_quantization)
+    storage = base_storage(setting, stack, stored_quantization)
     total = float(shape.total_params)
     matrices = _matrices(shape)
     experts = float(sum(layer.count * m.params for layer, m in matrices if m.role == "expert"))
@@ -101,12 +112,8 @@ def weights(shape: Shape, setting: Setting, stack: Stack, stored_quantization: s
         # k-bit preparation turns what is not quantised to fp32
         base = quant.weight_bytes(count, rows, storage) + rest * (4.0 if stack.kbit_upcast == "all" else 2.0)
     else:
-        base = (
-            0.0
-            if not setting.adapters
-            else (total - elsewhere) * quant.DTYPE_BYTES["bf16" if storage == "fp32" else storage]
-        )
-    return Weights(base, trained, not setting.adapters, quantised, trained_dtype, largest, matmul)
+        base = 0.0 if not setting.adapters else (total - elsewhere) * quant.DTYPE_BYTES[storage]
+    return Weights(base, trained, not setting.adapters, storage, quantised, trained_dtype, largest, matmul)
 
 
 def regime(setting: Setting, stack: Stack, storage: str) -> activations.Regime:
@@ -128,6 +135,8 @@ def regime(setting: Setting, stack: Stack, storage: str) -> activations.Regime:
         base=storage,
         kernels="compiled" if setting.compile and stack.kernels == "eager" else stack.kernels,
         attention=setting.attention,
+        base_saves_inputs=storage == "int8" or (storage == "nf4" and stack.kbit_saves_inputs),
+        grouped_experts=not stack.quantises_experts,  # stacks on transformers 4 hold experts as modules in a loop
     )
 
 
@@ -210,7 +219,7 @@ def peak(shape: Shape, setting: Setting, stack: Stack, stored_quantization: str 
     Raises nothing: settings are checked before. Tokens per micro batch are micro_batch x seq_len / cp; DPO doubles
     them (chosen and rejected are one batch).
     """
-    storage = base_storage(setting, stored_quantization)
+    storage = base_storage(setting, stack, stored_quantization)
     w = weights(shape, setting, stack, stored_quantization)
     how = regime(setting, stack, storage)
     dp = np.maximum(np.asarray(setting.data_parallel, dtype=float), 1.0)
@@ -231,7 +240,10 @@ def peak(shape: Shape, setting: Setting, stack: Stack, stored_quantization: str 
         kept = kept * split / np.asarray(setting.pp, dtype=float)
     forward, backward, pool = _loss(shape, setting, stack, how, tokens / np.asarray(setting.tp, dtype=float))
     gradients = w.trained * w.trained_dtype * share.gradients / model_parallel
-    held = np.where(np.asarray(setting.grad_accum) > 1, gradients, 0.0)
+    accumulating = np.asarray(setting.grad_accum) > 1
+    if stack.fsdp_no_sync and setting.sharding in ("fsdp", "fsdp2"):
+        gradients = np.where(accumulating, 2.0 * shape.total_params / model_parallel, gradients)
+    held = np.where(accumulating, gradients, 0.0)
     head = shape.hidden_size * shape.vocab_size * w.trained_dtype * share.gradients if how.trains_base else 0.0
     # an unpacked matrix is alive only while its matmul runs, not at the widest moment of the elementwise work
     unpacked = np.maximum(2.0 * w.largest_matrix - less, 0.0) if storage in ("nf4", "int8") else 0.0
@@ -306,14 +318,11 @@ def _resident(setting: Setting, stack: Stack, w: Weights, share: sharding.Shares
     states_here = 0.0 if setting.offload in ("optimizer", "both") else 1.0
     frozen = w.base * share.base / split * here
     own = 0.0 if setting.adapters else trained_bytes * share.trained / split * here
-    cached = 0.0
-    if how_autocast(setting, stack):
-        cached = 2.0 * (w.trained if setting.adapters else w.matmul_params / split)
     buckets = trained_bytes / split if setting.sharding == "ddp" else 0.0
     return {
         "base weights": frozen + own,
         "adapters": trained_bytes * share.trained if setting.adapters else 0.0,
-        "autocast copies": cached,
+        "autocast copies": _autocast_copies(setting, stack, w, split),
         "optimizer state": w.trained * _states(setting, stack, w) * share.states / split * states_here,
         "sharding buffers": np.where(np.asarray(setting.n_gpus) > 1, buckets, 0.0),
         "reference model": frozen + own if setting.objective == "dpo" and not setting.adapters else 0.0,
@@ -321,11 +330,18 @@ def _resident(setting: Setting, stack: Stack, w: Weights, share: sharding.Shares
     }
 
 
-def how_autocast(setting: Setting, stack: Stack) -> bool:
-    """Whether autocast caches bf16 copies: fp32 weights under bf16 autocast."""
-    if setting.adapters:
-        return stack.autocast and stack.adapter_dtype == "fp32"
-    return setting.precision in ("bf16-mixed", "fp16-mixed") and stack.kernels == "eager"
+def _autocast_copies(setting: Setting, stack: Stack, w: Weights, split: Any) -> Any:
+    """Bytes of 16-bit copies that autocast makes of fp32 matrices.
+
+    Copies of trained ones are cached until the forward ends (torch.autocast caches leaves that require a gradient);
+    those of a frozen fp32 base are kept by the graph of every layer, unless checkpointing drops the graph.
+    """
+    mixed = setting.precision in ("bf16-mixed", "fp16-mixed")
+    if not setting.adapters:
+        return 2.0 * w.matmul_params / split if mixed and stack.kernels == "eager" else 0.0
+    adapters = 2.0 * w.trained if stack.autocast and stack.adapter_dtype == "fp32" else 0.0
+    whole = w.base_dtype == "fp32" and mixed and setting.checkpointing == "none"
+    return adapters + (2.0 * w.matmul_params / split if whole else 0.0)
 
 
 def _widest(resident: Lines, phases: dict[str, Lines], pools_of: Lines) -> Peak:

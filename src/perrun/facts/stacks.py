@@ -25,6 +25,8 @@ class Stack:
     in the optimizer. keeps_logits: the 16-bit logits stay alive beside their fp32 copies until backward.
     fsdp_upcasts: under FSDP with mixed precision trained parameters are stored in fp32 (accelerate). fsdp_retains:
     with frozen parameters FSDP 1 holds every layer's input and its gradient until backward ends.
+    fsdp_no_sync: while gradients accumulate they are kept whole on every rank, for frozen parameters of a flat unit
+    too. kbit_saves_inputs: matrices of a 4-bit base keep their inputs (bitsandbytes before 0.42, MatMul4Bit).
     """
 
     framework: str
@@ -53,6 +55,8 @@ class Stack:
     keeps_logits: bool
     fsdp_upcasts: bool
     fsdp_retains: bool
+    fsdp_no_sync: bool
+    kbit_saves_inputs: bool
     source: str
 
 
@@ -66,6 +70,8 @@ YES_NO = (
     "keeps_logits",
     "fsdp_upcasts",
     "fsdp_retains",
+    "fsdp_no_sync",
+    "kbit_saves_inputs",
 )
 
 

@@ -26,6 +26,8 @@ class Regime:
     embeddings are fp32); autocast: matrices cast their inputs themselves; trains_base: full fine-tuning;
     adapted: which matrices carry LoRA; adapter_fp32: LoRA matrices are fp32; dropout: LoRA dropout is on;
     base: storage of the frozen matrices (bf16, nf4, int8, gptq, fp8).
+    base_saves_inputs: frozen matrices of a k-bit base keep their input although nothing of them is trained.
+    grouped_experts: all experts of a mixture run in one kernel instead of one after the other.
     kernels: eager, fused (norm and rope), liger, unsloth, compiled, te. attention: eager, sdpa, flash2, flash3, te.
     """
 
@@ -39,6 +41,8 @@ class Regime:
     base: str
     kernels: str
     attention: str
+    grouped_experts: bool
+    base_saves_inputs: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,7 @@ def inputs_saved(group: list[Linear], width: float, regime: Regime, produced: fl
         return len(group) * 2.0 * width if regime.autocast and produced > regime.act else produced * width
     adapted = [m for m in group if regime.adapted(m)]
     if not adapted:
-        return regime.act * width if regime.base == "int8" else 0.0
+        return regime.act * width if regime.base_saves_inputs else 0.0
     if not regime.adapter_fp32 and not regime.dropout:
         return produced * width
     element = 2.0 if regime.autocast or not regime.adapter_fp32 else FP32
@@ -169,6 +173,17 @@ def routing_saved(layer: Layer, hidden: float, regime: Regime) -> float:
     return gathered + regime.act * hidden * top_k
 
 
+def experts_at_once(layer: Layer, regime: Regime) -> float:
+    """Share of the MLP's token rows whose backward is alive at once: one expert's where experts run in a loop.
+
+    A loop over experts (transformers 4 modules) runs backward expert by expert; grouped kernels run all together.
+    """
+    experts = [m for m in layer.linears if m.role == "expert"]
+    if not experts or regime.grouped_experts:
+        return 1.0
+    return 1.0 / experts[0].copies
+
+
 def selective_saved(layer: Layer, hidden: float, regime: Regime) -> float:
     """Bytes per token kept by selective checkpointing of operations: the layer's input, the attention's output and
     the outputs of every second matrix multiplication; the rest is recomputed.
@@ -200,6 +215,8 @@ def layer_bytes(layer: Layer, hidden: float, rank: float, regime: Regime) -> Lay
         + (0.0 if regime.trains_base else inputs_saved(write, out_width, regime, produced))
     )
     kept, product, widest = mlp_saved(layer, regime)
+    at_once = experts_at_once(layer, regime)
+    product, widest = product * at_once, widest * at_once
     last = inputs_saved(mlp_write, layer.intermediate, regime, regime.act)
     mlp = (
         half * norm
@@ -211,7 +228,9 @@ def layer_bytes(layer: Layer, hidden: float, rank: float, regime: Regime) -> Lay
     entering = regime.residual * hidden
     at_last = attention + mlp + last + entering + product + (last if any(map(regime.adapted, mlp_write)) else 0.0)
     at_product = attention + mlp + entering + widest
-    at_attention = attention + entering + 2.0 * (out_width + layer.heads * layer.head_dim) + FP32 * out_width
+    # gradients of output and queries, and the fp32 accumulator of flash kernels
+    at_attention = attention + entering + 2.0 * (out_width + layer.heads * layer.head_dim)
+    at_attention += 0.0 if scores else FP32 * out_width
     # eager: softmax in fp32, its gradient before and after, all [heads, tokens, keys]
     backward_scores = 3 * FP32 * layer.heads if scores else 0.0
     copies = regime.kernels == "eager" and layer.norm == "rms" and regime.residual < FP32
