@@ -15,7 +15,15 @@ Method = Literal["full", "lora", "qlora", "lora-int8", "dora", "qdora", "freeze"
 Objective = Literal["sft", "pretrain", "dpo", "orpo", "kto", "rm", "ppo", "grpo"]
 Precision = Literal["bf16-true", "bf16-mixed", "fp16-mixed", "fp32", "fp8", "mxfp8", "nvfp4"]
 Optimizer = Literal[
-    "adamw", "adamw-8bit", "paged-adamw-8bit", "paged-adamw-32bit", "adamw-4bit", "adafactor", "sgd", "lion", "lion-8bit"
+    "adamw",
+    "adamw-8bit",
+    "paged-adamw-8bit",
+    "paged-adamw-32bit",
+    "adamw-4bit",
+    "adafactor",
+    "sgd",
+    "lion",
+    "lion-8bit",
 ]
 Checkpointing = Literal["none", "selective", "full", "unsloth"]
 AttentionKernel = Literal["eager", "sdpa", "flash2", "flash3", "te"]
@@ -100,7 +108,9 @@ class Job(Noun):
     model: str = Field(description="Hugging Face id, or path to a config.json or its folder")
     method: Method = Field(default="lora", description="what is trained and how the base is stored")
     objective: Objective = "sft"
-    precision: Precision = Field(default="bf16-true", description="bf16-true: weights stored in bf16; mixed: fp32 weights")
+    precision: Precision = Field(
+        default="bf16-true", description="bf16-true: weights stored in bf16; mixed: fp32 weights"
+    )
     optimizer: Optimizer = "adamw"
     lora_rank: Positive = 16
     lora_targets: str = Field(default="all-linear", description="attn-qv, attn, all-linear, or names joined by ','")
@@ -146,7 +156,9 @@ class Rig(Noun):
     gpu: str = Field(description="canonical GPU name")
     n_gpus: Positive = Field(default=1, description="GPUs over all nodes")
     n_nodes: Positive = 1
-    interconnect: Interconnect | None = Field(default=None, description="between the GPUs of a node; None: as the GPU has")
+    interconnect: Interconnect | None = Field(
+        default=None, description="between the GPUs of a node; None: as the GPU has"
+    )
     usable_gib: float | None = Field(default=None, description="memory per GPU that an allocator can reach [GiB]")
     host_ram_gib: float | None = Field(default=None, description="RAM of one node [GiB]; None: not known")
     power_limit_w: float | None = Field(default=None, description="board power limit if below the card's [W]")
@@ -178,6 +190,16 @@ class Note(Noun):
     source: str = ""
 
 
+class Remedy(Noun):
+    """A change of strategy that makes a job fit, and what it costs in time."""
+
+    change: dict[str, Any] = Field(description="strategy fields and their new values")
+    device_gib: float
+    fits_probability: Share
+    tokens_per_s: float
+    slower: float = Field(description="time of a step over the time without the change; below 1 is faster")
+
+
 class Estimate(Noun):
     """What will happen to a job on a rig. tokens_per_s is the total over all GPUs, tokens as users count them."""
 
@@ -192,6 +214,7 @@ class Estimate(Noun):
     why_not: str | None = None
     assumed: dict[str, Any] = Field(default_factory=dict, description="settings that the stack's profile filled in")
     trace: list[Note] = Field(default_factory=list)
+    remedies: list[Remedy] = Field(default_factory=list, description="changes that make it fit, least costly first")
 
 
 class Offer(Noun):

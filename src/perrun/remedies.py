@@ -1,0 +1,107 @@
+"""When a job does not fit: the least costly changes that make it fit; and the largest job that still does."""
+
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
+
+from perrun import estimate
+from perrun.errors import InvalidInput, NothingFits
+from perrun.strategies import CANNOT_FUSE
+from perrun.terms import Job, Model, Remedy, Rig, Strategy
+
+LARGEST = ("seq_len", "micro_batch", "rank")
+MIN_FIT = 0.9
+_CAP = {"seq_len": 2**20, "micro_batch": 2**14, "rank": 2**12}
+
+
+def _changes(job: Job, strategy: Strategy, rig: Rig) -> list[dict[str, Any]]:
+    """Single changes of the strategy that may save memory; none of them changes the loss curve."""
+    changes: list[dict[str, Any]] = []
+    if strategy.checkpointing == "none":
+        changes.append({"checkpointing": "full"})
+    if not strategy.fused_ce and strategy.framework not in CANNOT_FUSE:
+        changes.append({"fused_ce": True})
+    size = strategy.micro_batch
+    while size % 2 == 0:
+        size //= 2
+        changes.append({"micro_batch": size, "grad_accum": strategy.grad_accum * strategy.micro_batch // size})
+    if rig.n_gpus > 1 and strategy.sharding in ("ddp", "zero1", "zero2"):
+        changes.append({"sharding": "zero3" if strategy.framework == "deepspeed" else "fsdp2"})
+    if strategy.offload == "none":
+        if job.method == "full":
+            changes.append({"offload": "optimizer"})
+        changes.append({"offload": "both"})
+    return changes
+
+
+def _together(changes: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """One change alone, then two and three of different fields together."""
+    for number in (1, 2, 3):
+        for some in combinations(changes, number):
+            fields = [name for change in some for name in change]
+            if len(fields) == len(set(fields)):
+                yield {name: value for change in some for name, value in change.items()}
+
+
+def remedies(job: Job, strategy: Strategy, rig: Rig, model: Model, limit: int = 3) -> list[Remedy]:
+    """Changes of strategy with which the job fits, the fastest first; none when it fits as it is, or not at all.
+
+    A set of changes is listed only if no part of it suffices. Raises what `estimate.ask` raises.
+    """
+    before = estimate.figures(estimate.ask(job, strategy, rig, model))
+    if float(before.fits) >= MIN_FIT:
+        return []
+    found: list[Remedy] = []
+    for change in _together(_changes(job, strategy, rig)):
+        if any(earlier.change.items() <= change.items() for earlier in found):
+            continue
+        after = estimate.figures(estimate.ask(job, strategy.model_copy(update=change), rig, model))
+        if float(after.fits) < MIN_FIT:
+            continue
+        found.append(
+            Remedy(
+                change=change,
+                device_gib=float(after.device) / estimate.GIB,
+                fits_probability=float(after.fits),
+                tokens_per_s=float(after.tokens_per_s),
+                slower=float(before.tokens_per_s / after.tokens_per_s),
+            )
+        )
+    return sorted(found, key=lambda r: r.slower)[:limit]
+
+
+def largest(what: str, job: Job, strategy: Strategy, rig: Rig, model: Model) -> int:
+    """The largest seq_len, micro_batch or LoRA rank with which the job fits, by bisection (memory rises with each).
+
+    seq_len comes out as a multiple of 64. Raises InvalidInput for another name and NothingFits when not even the
+    smallest fits.
+    """
+    if what not in LARGEST:
+        raise InvalidInput(f"cannot look for the largest {what!r}", expected=", ".join(LARGEST))
+    step = 64 if what == "seq_len" else 1
+    high = _CAP[what]
+    if what == "seq_len" and model.max_position_embeddings:
+        high = min(high, model.max_position_embeddings)
+    low, high = 0, high // step
+
+    def fits(units: int) -> bool:
+        asked = estimate.ask(*_with(what, units * step, job, strategy), rig, model)
+        return float(estimate.figures(asked).fits) >= MIN_FIT
+
+    while low < high:
+        middle = (low + high + 1) // 2
+        if fits(middle):
+            low = middle
+        else:
+            high = middle - 1
+    if low == 0:
+        raise NothingFits(f"no {what} fits on {rig.n_gpus}x {rig.gpu}", hint="try --checkpointing full or --fused-ce")
+    return low * step
+
+
+def _with(what: str, value: int, job: Job, strategy: Strategy) -> tuple[Job, Strategy]:
+    if what == "micro_batch":
+        return job, strategy.model_copy(update={"micro_batch": value})
+    if what == "seq_len":
+        return job.model_copy(update={"seq_len": value, "longest_example": None}), strategy
+    return job.model_copy(update={"lora_rank": value}), strategy
