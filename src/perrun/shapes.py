@@ -51,6 +51,7 @@ class Layer:
     heads, kv_heads, head_dim: of the mixer (head_dim of queries and keys; v_head_dim of values).
     window: tokens that a query sees (sliding window or chunk), None for all earlier ones.
     norms: norms over the residual stream [tokens, hidden]; norm: of which kind (layer norm is a fused kernel).
+    score_softcap: eager attention squashes its scores (one more copy of them).
     other_params: whatever is no matrix here (norm weights, convolutions, gates, decays, sinks).
     intermediate: width between the two MLP matrices that one token sees, summed over active experts.
     """
@@ -69,6 +70,7 @@ class Layer:
     intermediate: int
     other_params: int
     norm: Norm = "rms"
+    score_softcap: bool = False
 
     @property
     def params(self) -> int:

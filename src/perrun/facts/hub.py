@@ -103,10 +103,13 @@ LAYER_NORM = frozenset(
 )
 
 
-def _with_norms(shape: Shape, model_type: str) -> Shape:
-    if model_type not in LAYER_NORM:
+def _with_details(shape: Shape, f: Fields, model_type: str) -> Shape:
+    """The kind of norm and the squashing of scores, which no parameter count shows."""
+    norm = "layer" if model_type in LAYER_NORM else "rms"
+    softcap = f.config.get("attn_logit_softcapping") is not None
+    if norm == "rms" and not softcap:
         return shape
-    return replace(shape, layers=tuple(replace(layer, norm="layer") for layer in shape.layers))
+    return replace(shape, layers=tuple(replace(layer, norm=norm, score_softcap=softcap) for layer in shape.layers))
 
 
 def from_config(config: dict[str, Any], id: str) -> Model:
@@ -125,7 +128,7 @@ def from_config(config: dict[str, Any], id: str) -> Model:
     shape, text, how = _shape(f, model_type, architecture)
     stored = _quantization(f) or _quantization(text)
     dtype = f.text("torch_dtype", "dtype") or text.text("torch_dtype", "dtype")
-    shape = _with_norms(shape, text.text("model_type") or model_type)
+    shape = _with_details(shape, text, text.text("model_type") or model_type)
     return Model.model_construct(  # Fields has checked every value; building the validator costs 50 ms of start-up
         id=id,
         model_type=model_type,

@@ -139,7 +139,7 @@ def attention_saved(layer: Layer, regime: Regime) -> tuple[float, float]:
         norms = norm_saved(q + k, regime.trains_base, regime, layer.norm, regime.act)
     if regime.attention == "eager":
         repeated = layer.heads * (layer.head_dim + layer.v_head_dim)
-        scores = layer.heads * (FP32 + regime.act)
+        scores = layer.heads * (FP32 + regime.act * (2 if layer.score_softcap else 1))
         return norms + act * (q + repeated) + act * out, scores
     return norms + act * (q + k + v + out) + FP32 * layer.heads, 0.0
 
@@ -232,7 +232,8 @@ def layer_bytes(layer: Layer, hidden: float, rank: float, regime: Regime) -> Lay
     at_attention = attention + entering + 2.0 * (out_width + layer.heads * layer.head_dim)
     at_attention += 0.0 if scores else FP32 * out_width
     # eager: softmax in fp32, its gradient before and after, all [heads, tokens, keys]
-    backward_scores = 3 * FP32 * layer.heads if scores else 0.0
+    capped = regime.act if layer.score_softcap else 0.0
+    backward_scores = (3 * FP32 + capped) * layer.heads if scores else 0.0
     copies = regime.kernels == "eager" and layer.norm == "rms" and regime.residual < FP32
     return LayerBytes(
         input=entering,

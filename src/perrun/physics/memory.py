@@ -49,7 +49,7 @@ def loss_forward_bytes(vocab: float, loss: str, act: float, held: float, softcap
 
     plain: logits (`held` bytes each if the caller's output keeps them), their fp32 copy and the fp32 log-softmax.
     Source: transformers ForCausalLMLoss (logits.float(), cross_entropy). chunked: logits in one piece, loss by
-    chunks. fused: nothing.
+    chunks. fused: nothing. softcap: the tanh of capped logits keeps its output.
     """
     if loss == "fused":
         return 0.0
@@ -57,7 +57,7 @@ def loss_forward_bytes(vocab: float, loss: str, act: float, held: float, softcap
         return vocab * act * (3 if loss == "native" else 1)
     logits = act if loss == "chunked" else held
     fp32_copies = {"plain": 2, "triton": 1, "chunked": 0.25}[loss]
-    return vocab * (logits + 4.0 * fp32_copies + (act + 4.0 if softcap else 0.0))
+    return vocab * (logits + 4.0 * fp32_copies + (act if softcap else 0.0))
 
 
 def loss_backward_bytes(vocab: float, loss: str, act: float, held: float, softcap: bool) -> float:
@@ -75,7 +75,7 @@ def loss_backward_bytes(vocab: float, loss: str, act: float, held: float, softca
         return vocab * act * (4 if loss == "native" else 2)
     fp32_copies = {"plain": 3, "triton": 2, "chunked": 0.5}[loss]
     logits = 2 * act if loss == "chunked" else held
-    return vocab * (logits + 4.0 * fp32_copies + (act + 4.0 if softcap else 0.0))
+    return vocab * (logits + 4.0 * fp32_copies + (act if softcap else 0.0))
 
 
 def loss_pool_bytes(vocab: float, loss: str, act: float) -> float:
