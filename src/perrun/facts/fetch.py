@@ -35,7 +35,9 @@ def read(path: Path) -> dict[str, Any]:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not a text file"
-        raise InvalidInput(f"cannot read {file}: {reason}", expected="a config.json, or a folder that holds one") from None
+        raise InvalidInput(
+            f"cannot read {file}: {reason}", expected="a config.json, or a folder that holds one"
+        ) from None
     return _parse(text, str(file))
 
 
@@ -51,7 +53,7 @@ def _endpoint() -> str:
 def _cache_file(id: str, endpoint: str) -> Path:
     from platformdirs import user_cache_path
 
-    host = re.sub(r"\W+", "-", endpoint.split("://")[-1])
+    host = re.sub(r"\W+", "-", endpoint.rsplit("://", maxsplit=1)[-1])
     return user_cache_path("perrun") / "configs" / host / f"{id.replace('/', '--')}.json"
 
 

@@ -124,6 +124,15 @@ class Fields:
             )
         return entries
 
+    def indices(self, key: str) -> frozenset[int] | None:
+        """Layers named by number, or None when the key is missing or null."""
+        entries = self.items(key)
+        if entries is None:
+            return None
+        if not all(isinstance(entry, int) for entry in entries):
+            raise self.error(key, entries, "numbers of layers")
+        return frozenset(entries)
+
     def wholes(self, key: str, n_layers: int) -> list[int]:
         """A whole number per layer, given as a list or as one number for all."""
         entries = self.per_layer(key, n_layers) if isinstance(self.config.get(key), list) else None

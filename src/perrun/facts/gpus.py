@@ -49,8 +49,10 @@ def all_gpus() -> tuple[GPU, ...]:
 
 
 # Words that say nothing, words that a name may leave out, and words glued to others.
-_VENDOR_WORDS = frozenset("nvidia amd intel geforce tesla instinct radeon graphics gpu generation edition".split())
-_OPTIONAL_WORDS = frozenset("rtx gtx rx sxm sxm2 sxm3 sxm4 sxm5 sxm6 pcie nvl oam".split())
+_VENDOR_WORDS = frozenset(
+    ("nvidia", "amd", "intel", "geforce", "tesla", "instinct", "radeon", "graphics", "gpu", "generation", "edition")
+)
+_OPTIONAL_WORDS = frozenset(("rtx", "gtx", "rx", "sxm", "sxm2", "sxm3", "sxm4", "sxm5", "sxm6", "pcie", "nvl", "oam"))
 _GLUED = re.compile(r"(?<=\d)(ti|super|ada|sxm\d?|pcie|nvl|d|laptop|maxq)$|^(rtx|gtx|rx)(?=[a-z0-9])")
 _MEMORY = re.compile(r"\d+gb")
 
@@ -95,7 +97,7 @@ def _vocabulary() -> dict[str, tuple[frozenset[str], frozenset[str]]]:
 def _ids(name: str) -> list[str]:
     compact = _compact(name)
     exact = _aliases().get(compact, [])
-    if compact in map(_compact, exact) or compact.startswith(("nvidia", "amd")) and exact:
+    if compact in map(_compact, exact) or (compact.startswith(("nvidia", "amd")) and exact):
         return [id for id in exact if _compact(id) == compact] or exact  # an id, or the name that a driver reports
     words = _words(name)
     missing = {id: len(needed - words) for id, (allowed, needed) in _vocabulary().items() if words <= allowed}

@@ -87,6 +87,30 @@ READERS: dict[str, str] = {
     "starcoder2": "gpt.starcoder2",
 }
 
+# Families that use torch's layer norm, a fused kernel that keeps its input as it is; all others use RMSNorm.
+# Source: transformers modelling code of each; models.csv norm_type says the same.
+LAYER_NORM = frozenset(
+    (
+        "bloom",
+        "codegen",
+        "cohere",
+        "cohere2",
+        "falcon",
+        "gpt2",
+        "gpt_bigcode",
+        "gpt_neox",
+        "gptj",
+        "mpt",
+        "nemotron",
+        "olmo",
+        "opt",
+        "phi",
+        "phimoe",
+        "stablelm",
+        "starcoder2",
+    )
+)
+
 # wrapper's model_type -> model_type of its language part, tower counter (or None: text only)
 WRAPPERS: dict[str, tuple[str, str | None]] = {
     "gemma3": ("gemma3_text", "siglip"),

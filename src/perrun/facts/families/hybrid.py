@@ -217,7 +217,7 @@ def _lfm2_width(f: Fields) -> int:
 
 def _lfm2(f: Fields, sparse_from: int | None) -> Shape:
     hidden, heads, n = pieces.hidden_size(f), pieces.read_heads(f), pieces.n_layers(f)
-    full_layers = f.items("full_attn_idxs") or list(range(n))
+    full_layers = f.indices("full_attn_idxs") or frozenset(range(n))
     kinds = _kinds(f, ["full_attention" if i in full_layers else "conv" for i in range(n)])
     names = ("w1", "w3", "w2")
     if sparse_from is None:
@@ -258,7 +258,7 @@ def kimi_linear(f: Fields) -> Shape:
         kinds = _kinds(f, default)
         linear_config = f
     else:
-        full_layers = linear_config.items("full_attn_layers") or ()  # counted from 1
+        full_layers = linear_config.indices("full_attn_layers") or frozenset()  # counted from 1
         kinds = ["full_attention" if i + 1 in full_layers else "linear_attention" for i in range(n)]
     count = linear_config.whole("num_heads", "linear_num_heads", default=32)
     dim = linear_config.whole("head_dim", "linear_head_dim", default=128)

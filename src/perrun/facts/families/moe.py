@@ -90,7 +90,7 @@ def qwen_sparse(f: Fields) -> Mlp:
 def qwen_mlps(f: Fields) -> Callable[[int], Mlp]:
     """Every `decoder_sparse_step`-th layer is sparse unless `mlp_only_layers` names it."""
     step = f.whole("decoder_sparse_step", default=1)
-    dense_layers = set(f.items("mlp_only_layers") or ())
+    dense_layers = f.indices("mlp_only_layers") or frozenset()
     sparse = qwen_sparse(f)
 
     def mlp_at(i: int) -> Mlp:
@@ -235,7 +235,7 @@ def llama4(f: Fields) -> Shape:
     width = f.whole("intermediate_size")
     count, active = pieces.read_experts(f, ("num_local_experts",), ("num_experts_per_tok",))
     step = f.whole("interleave_moe_layer_step", default=1)
-    listed = f.items("moe_layers")
+    listed = f.indices("moe_layers")
     shared = shared_expert(hidden, width)
     sparse = pieces.moe(
         hidden, width, count=count, active=active, router="router", router_is_module=True, shared=shared
