@@ -95,18 +95,11 @@ def _quantization(f: Fields) -> str | None:
     return quantization.text("quant_method", default="unknown") if quantization is not None else None
 
 
-# Families that use torch's layer norm, a fused kernel that keeps its input as it is; all others use RMSNorm.
-# Source: transformers modelling code of each; models.csv norm_type says the same.
-LAYER_NORM = frozenset(
-    "bloom cohere cohere2 falcon gpt2 gpt_bigcode gpt_neo gpt_neox gptj mpt nemotron olmo opt phi phimoe stablelm "
-    "starcoder2".split()
-)
-
-
 def _with_details(shape: Shape, f: Fields, model_type: str) -> Shape:
     """The kind of norm and the squashing of scores, which no parameter count shows."""
-    norm = "layer" if model_type in LAYER_NORM else "rms"
-    softcap = f.config.get("attn_logit_softcapping") is not None
+    norm = "layer" if model_type in families.LAYER_NORM else "rms"
+    silent_gemma2 = model_type == "gemma2" and "attn_logit_softcapping" not in f.config  # its class squashes at 50
+    softcap = f.has("attn_logit_softcapping") or silent_gemma2
     if norm == "rms" and not softcap:
         return shape
     return replace(shape, layers=tuple(replace(layer, norm=norm, score_softcap=softcap) for layer in shape.layers))
