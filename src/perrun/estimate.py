@@ -23,6 +23,8 @@ from perrun.units import GIB
 # A Python process with torch and its libraries loaded, and one shard file of safetensors as the hub cuts them.
 HOST_PROCESS_GIB = 4.0
 HOST_SHARD_GIB = 5.0
+# Lines whose blocks come and go within a step: the pools of the allocator.
+MOVING = ("saved activations", "layer backward", "logits and loss", "gradients", "optimizer temporary")
 RANGE_90 = 1.645  # standard deviations of the normal distribution that hold 90 %
 
 
@@ -141,8 +143,7 @@ def memory_figures(model: Model, numbers: Setting, stack: Stack, usable_bytes: A
     fitted = reuse()
     pools = peak.pools
     several = np.asarray(numbers.n_gpus) > 1
-    moving = ("saved activations", "layer backward", "logits and loss", "gradients", "optimizer temporary")
-    resident = sum(value for name, value in pools.items() if name not in moving)
+    resident = sum(value for name, value in pools.items() if name not in MOVING)
     reserved = allocator.reserved_bytes(
         peak.allocated,
         resident,
@@ -150,19 +151,14 @@ def memory_figures(model: Model, numbers: Setting, stack: Stack, usable_bytes: A
         pools["layer backward"],
         pools["logits and loss"],
         pools["gradients"] + pools["optimizer temporary"],
-        varies(numbers),
+        numbers.varying,
         fitted,
     )
     device = allocator.device_bytes(reserved, peak.allocated, several, usable_bytes, fitted)
-    spread = _memory_calibration()["allocated_spread"]
+    spread = _memory_calibration()["fit_spread"]
     fits = allocator.fits_probability(peak.allocated, several, usable_bytes, fitted, spread)
     fixed = fitted.context + np.where(several, fitted.communicator, 0.0)
     return peak, np.maximum(device - fixed, peak.allocated), device, fits
-
-
-def varies(numbers: Setting) -> bool:
-    """Whether the length of rows changes from step to step."""
-    return not numbers.packing and bool(np.any(np.asarray(numbers.mean_len) < np.asarray(numbers.seq_len)))
 
 
 def host_ram_gib(model: Model, numbers: Setting, peak: memory.Peak) -> Any:

@@ -21,7 +21,7 @@ class Setting:
 
     seq_len: tokens of the longest sequence as the GPU sees it (sets the peak); mean_len: tokens of the mean
     sequence as the GPU sees it, padding included (sets the speed); real_len: the same without padding, as users
-    count tokens. For packed data the three are equal.
+    count tokens. For packed data the three are equal. varying: the length of rows differs from step to step.
     """
 
     method: str
@@ -49,6 +49,7 @@ class Setting:
     pp: Number = 1
     cp: Number = 1
     ep: Number = 1
+    varying: bool = False
 
     @property
     def adapters(self) -> bool:
@@ -101,4 +102,5 @@ def of(job: Job, strategy: Strategy, rig: Rig) -> Setting:
         pp=strategy.pp,
         cp=strategy.cp,
         ep=strategy.ep,
+        varying=not job.packing and mean < longest,
     )

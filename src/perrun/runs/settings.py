@@ -140,7 +140,7 @@ def _settings(row: _Row) -> Settings:
     sequences = strategy.micro_batch * strategy.grad_accum * rig.n_gpus // (layout.tp * layout.pp * layout.cp)
     job = _job(row, stack, method, model, lengths).model_copy(update={"global_batch": sequences})
     setting = numbers.of(job, strategy, rig).with_(
-        seq_len=lengths.longest, mean_len=lengths.mean, real_len=lengths.mean
+        seq_len=lengths.longest, mean_len=lengths.mean, real_len=lengths.mean, varying=lengths.varying
     )
     measured = _measured(row, setting)
     return Settings(
@@ -264,6 +264,7 @@ class _Lengths:
     longest_known: bool
     mean_known: bool
     why_mean: str = ""
+    varying: bool = True
 
 
 def _lengths(row: _Row) -> _Lengths:
@@ -279,7 +280,7 @@ def _lengths(row: _Row) -> _Lengths:
         raise InvalidInput("seq_len is not stated")
     exact = packed or "exact-seq" in tagged
     if exact:
-        return _Lengths(seq_len, seq_len, longest_known=True, mean_known=True)
+        return _Lengths(seq_len, seq_len, longest_known=True, mean_known=True, varying=False)
     reached = say.reaches_cap(row.notes)
     if mean is not None:
         padded = "padded to the longest" in row.notes

@@ -1,0 +1,212 @@
+"""Fits what the allocator's pools, the context and the communicator take, on runs whose kind of memory is known.
+
+The closed form of allocated memory has no free constant; only the way from it to reserved and device memory has.
+"""
+
+import hashlib
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from perrun import estimate, memory
+from perrun.errors import InvalidInput, PerrunError
+from perrun.physics import allocator
+from perrun.runs import Settings
+from perrun.units import GIB
+
+PARAMETERS = ("pool_layer", "pool_logits", "pool_steps", "pool_varying", "context_gib", "communicator_gib")
+START = (0.5, 0.7, 0.7, 1.0, 1.0, 1.0)
+LOWER = (0.0, 0.3, 0.0, 0.0, 0.3, 0.0)
+UPPER = (1.5, 1.5, 1.5, 3.0, 1.5, 3.0)
+LEAST = 0.01  # blocks are rounded to 512 bytes and 2 MiB: never less than this above the allocated peak
+MINIMUM_RUNS = 30
+KINDS = {"reserved": "reserved", "nvidia-smi": "device"}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measured run as the fit sees it [GiB]."""
+
+    source: str
+    kind: str
+    measured: float
+    allocated: float
+    resident: float
+    activations: float
+    layer: float
+    logits: float
+    steps: float
+    varying: bool
+    several: bool
+    usable: float
+
+
+def rows(runs: list[Settings]) -> list[Row]:
+    """Runs that ran and whose reserved or device memory is known; a second figure in the notes counts too."""
+    found: list[Row] = []
+    for run in runs:
+        measured = run.measured
+        kind = KINDS.get(measured.mem_kind)
+        value = measured.peak_mem_gib if kind else measured.nvidia_smi_gib
+        if value is None or measured.outcome != "ok" or "memory" in run.unscored:
+            continue
+        try:
+            found.append(_row(run, kind or "device", value))
+        except PerrunError:
+            continue
+    return found
+
+
+def _row(run: Settings, kind: str, value: float) -> Row:
+    stored = stored_quantization(run)
+    peak = memory.peak(run.model.shape, run.setting, run.stack, stored)
+    pools = {name: float(line) / GIB for name, line in peak.pools.items()}
+    steps = pools["gradients"] + pools["optimizer temporary"]
+    return Row(
+        source=run.run.source,
+        kind=kind,
+        measured=value,
+        allocated=float(peak.allocated) / GIB,
+        resident=sum(line for name, line in pools.items() if name not in estimate.MOVING),
+        activations=pools["saved activations"],
+        layer=pools["layer backward"],
+        logits=pools["logits and loss"],
+        steps=steps,
+        varying=run.setting.varying,
+        several=run.rig.n_gpus > 1,
+        usable=estimate.usable_gib(run.gpu, run.rig),
+    )
+
+
+def stored_quantization(run: Settings) -> str | None:
+    """How the run's base is stored on disk: what the row says, else what the model's config says."""
+    base = run.variant.base_quantization
+    return base if base in ("gptq", "awq") else run.model.stored_quantization
+
+
+def _predict(values: npt.NDArray[np.float64], table: dict[str, Any]) -> npt.NDArray[np.float64]:
+    fitted = allocator.Reuse(dict(zip(PARAMETERS, values, strict=True)) | {"pool_least": LEAST, "device_spread": 0.0})
+    plain, varied = (
+        allocator.reserved_bytes(
+            table["allocated"],
+            table["resident"],
+            table["activations"],
+            table["layer"],
+            table["logits"],
+            table["steps"],
+            varying,
+            fitted,
+        )
+        for varying in (False, True)
+    )
+    reserved = np.where(table["varying"], varied, plain) * GIB
+    device = allocator.device_bytes(reserved, table["allocated"] * GIB, table["several"], table["usable"] * GIB, fitted)
+    fixed = fitted.context + np.where(table["several"], fitted.communicator, 0.0)
+    return np.where(table["kind"] == "device", device, device - fixed) / GIB
+
+
+def _table(found: list[Row]) -> dict[str, Any]:
+    return {name: np.array([getattr(row, name) for row in found]) for name in Row.__slots__}
+
+
+def residuals(values: npt.NDArray[np.float64], found: list[Row]) -> npt.NDArray[np.float64]:
+    """Log ratio of predicted to measured memory, one per row."""
+    table = _table(found)
+    return np.log(_predict(values, table) / table["measured"])
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Fitted parameters with their standard errors, and what they leave over (log ratios, one per row)."""
+
+    values: dict[str, float]
+    errors: dict[str, float]
+    residuals: npt.NDArray[np.float64]
+    rows: list[Row]
+
+
+def fit(runs: list[Settings]) -> Fit:
+    """Robust least squares on log ratios, publications weighted by n^-1/4 so that none drowns the rest.
+
+    Deterministic. Standard errors from the Jacobian at the solution. Raises InvalidInput below 30 usable runs.
+    """
+    from scipy.optimize import least_squares
+
+    found = rows(runs)
+    if len(found) < MINIMUM_RUNS:
+        raise InvalidInput(
+            f"{len(found)} runs with known reserved or device memory", expected=f"at least {MINIMUM_RUNS} for a fit"
+        )
+    count = Counter(row.source for row in found)
+    weight = np.array([count[row.source] ** -0.25 for row in found])
+    solved = least_squares(
+        lambda values: residuals(values, found) * weight,
+        START,
+        bounds=(LOWER, UPPER),
+        loss="soft_l1",
+        f_scale=0.05,
+    )
+    values = {name: round(float(v), 3) for name, v in zip(PARAMETERS, solved.x, strict=True)}
+    left = residuals(np.array(list(values.values())), found)
+    spread = np.linalg.pinv(solved.jac.T @ solved.jac) * float(np.mean(left**2))
+    errors = {name: round(float(e), 3) for name, e in zip(PARAMETERS, np.sqrt(np.diag(spread)), strict=True)}
+    return Fit(values, errors, left, found)
+
+
+def allocated_residuals(runs: list[Settings]) -> npt.NDArray[np.float64]:
+    """Log ratio of predicted to measured allocated peaks of runs that report them."""
+    pairs = [
+        (float(memory.peak(r.model.shape, r.setting, r.stack, stored_quantization(r)).allocated) / GIB, measured)
+        for r in runs
+        if r.measured.mem_kind == "allocated"
+        and r.measured.outcome == "ok"
+        and "memory" not in r.unscored
+        and (measured := r.measured.peak_mem_gib)
+    ]
+    return np.array([np.log(predicted / measured) for predicted, measured in pairs])
+
+
+def spread_90(log_ratios: npt.NDArray[np.float64]) -> float:
+    """Standard deviation of the normal distribution whose central 90 % holds as much of the residuals."""
+    return round(float(np.quantile(np.abs(log_ratios), 0.90)) / estimate.RANGE_90, 3)
+
+
+def fingerprint(runs: list[Settings]) -> str:
+    """Hash of the rows that a fit saw: equal rows, equal hash, whatever their order."""
+    lines = sorted("\x1f".join(r.run.columns.values()) for r in runs)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
+
+
+# What decides a fit is known worse than the allocated peaks of the stacks that report them: rows from stacks that
+# nobody fitted anything to lie 5 to 20 % off. The probability that it fits uses at least this spread.
+LEAST_FIT_SPREAD = 0.04
+
+
+def table(runs: list[Settings]) -> list[dict[str, str]]:
+    """The rows of facts/memory_calibration.csv."""
+    fitted = fit(runs)
+    allocated = allocated_residuals(runs)
+    on = fingerprint(runs)
+    source = "runs/ (allocated, reserved and device memory of measured runs)"
+    spreads = {
+        "pool_least": (LEAST, ""),
+        "device_spread": (spread_90(fitted.residuals), ""),
+        "allocated_spread": (spread_90(allocated), ""),
+        "fit_spread": (max(spread_90(allocated), LEAST_FIT_SPREAD), ""),
+    }
+    rows_ = [(name, value, str(fitted.errors[name]), len(fitted.rows)) for name, value in fitted.values.items()]
+    rows_ += [(name, value, error, allocated.size) for name, (value, error) in spreads.items()]
+    return [
+        {
+            "parameter": name,
+            "value": str(value),
+            "standard_error": error,
+            "n": str(n),
+            "fitted_on": on,
+            "source": source,
+        }
+        for name, value, error, n in rows_
+    ]
