@@ -22,6 +22,8 @@ class Setting:
     seq_len: tokens of the longest sequence as the GPU sees it (sets the peak); mean_len: tokens of the mean
     sequence as the GPU sees it, padding included (sets the speed); real_len: the same without padding, as users
     count tokens. For packed data the three are equal. varying: the length of rows differs from step to step.
+    virtual: interleaved pipeline stages per rank. document_len: mean tokens of the rows inside a packed sequence,
+    None: the whole sequence is one.
     """
 
     method: str
@@ -50,6 +52,8 @@ class Setting:
     cp: Number = 1
     ep: Number = 1
     varying: bool = False
+    virtual: Number = 1
+    document_len: Number | None = None
 
     @property
     def adapters(self) -> bool:
@@ -103,4 +107,5 @@ def of(job: Job, strategy: Strategy, rig: Rig) -> Setting:
         cp=strategy.cp,
         ep=strategy.ep,
         varying=not job.packing and mean < longest,
+        document_len=mean if job.packing else None,
     )

@@ -27,6 +27,9 @@ class Stack:
     with frozen parameters FSDP 1 holds every layer's input and its gradient until backward ends.
     fsdp_no_sync: while gradients accumulate they are kept whole on every rank, for frozen parameters of a flat unit
     too. kbit_saves_inputs: matrices of a 4-bit base keep their inputs (bitsandbytes before 0.42, MatMul4Bit).
+    experts: of a mixture run in a `loop` or as `grouped` products. selective: what selective checkpointing computes
+    again: `ops` (every second product) or `attention`. document_mask: packed rows do not see each other. engine:
+    deepspeed where its hooks run round every module.
     """
 
     framework: str
@@ -57,6 +60,10 @@ class Stack:
     fsdp_retains: bool
     fsdp_no_sync: bool
     kbit_saves_inputs: bool
+    experts: str
+    selective: str
+    document_mask: bool
+    engine: str
     source: str
 
 
@@ -72,6 +79,7 @@ YES_NO = (
     "fsdp_retains",
     "fsdp_no_sync",
     "kbit_saves_inputs",
+    "document_mask",
 )
 
 

@@ -29,6 +29,10 @@ def adjusted(stack: Stack, variant: Variant, framework_version: str) -> Stack:
         changes["lora_dropout"] = 0.0  # fused LoRA kernels support none
     if variant.kbit_prepared is not None:
         changes["kbit_upcast"] = "norms" if variant.kbit_prepared else "no"
+    if variant.experts is not None:
+        changes["experts"] = "loop" if variant.experts == "loop" else "grouped"
+    if variant.engine is not None:
+        changes["engine"] = variant.engine
     if variant.reentrant is not None:
         changes["reentrant"] = variant.reentrant
     if variant.optimizer_impl is not None:

@@ -140,7 +140,11 @@ def _settings(row: _Row) -> Settings:
     sequences = strategy.micro_batch * strategy.grad_accum * rig.n_gpus // (layout.tp * layout.pp * layout.cp)
     job = _job(row, stack, method, model, lengths).model_copy(update={"global_batch": sequences})
     setting = numbers.of(job, strategy, rig).with_(
-        seq_len=lengths.longest, mean_len=lengths.mean, real_len=lengths.mean, varying=lengths.varying
+        seq_len=lengths.longest,
+        mean_len=lengths.mean,
+        real_len=lengths.mean,
+        varying=lengths.varying,
+        virtual=variant.virtual_stages,
     )
     measured = _measured(row, setting)
     return Settings(
