@@ -83,7 +83,7 @@ class Shape:
     """The whole model: embedding, layer groups, head.
 
     head_weights is 0 when the head is tied to the embedding (counted once, used twice).
-    position_params: learned absolute positions; final_params: last norm and the like;
+    position_params: learned absolute positions, per-layer embeddings; final_params: last norm and the like;
     tower_params: vision or audio towers and other parts that a text-only step never runs.
     softcap: the model squashes its logits (one more fp32 copy of them in eager code).
     """
