@@ -231,6 +231,7 @@ class Offer(Noun):
     storage_usd_per_gb_month: float | None = None
     egress_usd_per_gb: float | None = None
     interruption_class: str | None = Field(default=None, description="share interrupted in a month, as published")
+    block_gpu_hours: float | None = Field(default=None, description="GPU-hours of a prepaid block")
     observed_at: date
     source: str
 
