@@ -96,6 +96,8 @@ def doubt(notes: str) -> str | None:
         return "marked [suspect]"
     if re.search(r"\bOUTLIER\b", notes):
         return "flagged as an outlier"
+    if re.search(r"not on the page|padding to the cap not stated|config may differ", notes):
+        return "settings that the publication does not state"
     return None
 
 

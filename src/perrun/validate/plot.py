@@ -9,31 +9,15 @@ from perrun.validate.scores import Point
 SIZE = 420  # of one panel's axes [px]
 MARGIN = (64, 40, 20, 56)  # left, top, right, bottom
 LEGEND_ROW = 16
-COLOURS = (
-    "#1b6ca8",
-    "#d1495b",
-    "#2e933c",
-    "#8d5a97",
-    "#e08e1b",
-    "#00798c",
-    "#a23e48",
-    "#5f7367",
-    "#3d5a80",
-    "#b5838d",
-    "#6a994e",
-    "#7f5539",
-    "#9b5de5",
-    "#1d3557",
-    "#c77dff",
-    "#bc6c25",
-)
+COLOURS = ("#1b6ca8", "#d1495b", "#2e933c", "#8d5a97", "#e08e1b", "#00798c", "#7f5539", "#444444")
+MARKS = ("circle", "square", "diamond")  # the next one when the colours are used up
 BAND = 1.25  # the dashed lines: predicted is a quarter above or a fifth below what was measured
 
 
 def _ticks(low: float, high: float) -> list[float]:
     """1, 2 and 5 times the powers of ten inside the range; only powers of ten when that is many."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    steps = (1, 2, 5) if len(powers) < 4 else (1,)
+    steps = (1, 2, 5) if len(powers) < 5 else (1,)
     return [step * 10.0**power for power in powers for step in steps if low <= step * 10.0**power <= high]
 
 
@@ -44,7 +28,19 @@ def _label(value: float) -> str:
     return f"{value:g}"
 
 
-def _panel(points: Sequence[Point], colours: dict[str, str], title: str, unit: str, left: float) -> list[str]:
+def _mark(at: tuple[float, float], radius: float, number: int, inside: str = "", opacity: float = 1) -> str:
+    """The mark of the number-th publication."""
+    x, y = at
+    kind = MARKS[number // len(COLOURS) % len(MARKS)]
+    look = f'fill="{COLOURS[number % len(COLOURS)]}" fill-opacity="{opacity}"'
+    if kind == "circle":
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" {look}>{inside}</circle>'
+    corners = ((-1, -1), (1, -1), (1, 1), (-1, 1)) if kind == "square" else ((0, -1.4), (1.4, 0), (0, 1.4), (-1.4, 0))
+    path = " ".join(f"{x + radius * dx:.1f},{y + radius * dy:.1f}" for dx, dy in corners)
+    return f'<polygon points="{path}" {look}>{inside}</polygon>'
+
+
+def _panel(points: Sequence[Point], numbers: dict[str, int], title: str, unit: str, left: float) -> list[str]:
     values = [value for point in points for value in (point.predicted, point.measured)]
     low, high = min(values) / 1.15, max(values) * 1.15
     scale = SIZE / math.log(high / low)
@@ -68,10 +64,9 @@ def _panel(points: Sequence[Point], colours: dict[str, str], title: str, unit: s
     out.append(line(at(low, low * BAND), at(high / BAND, high), 'stroke="#999" stroke-dasharray="4 4"'))
     out.append(line(at(low * BAND, low), at(high, high / BAND), 'stroke="#999" stroke-dasharray="4 4"'))
     for point in points:
-        x, y = at(point.measured, point.predicted)
         name = escape(f"{point.source}, {point.method}: {point.predicted:.4g} for {point.measured:.4g}")
-        look = f'fill="{colours[point.source]}" fill-opacity="0.55"'
-        out.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.6" {look}><title>{name}</title></circle>')
+        place = at(point.measured, point.predicted)
+        out.append(_mark(place, 2.6, numbers[point.source], f"<title>{name}</title>", opacity=0.55))
     middle = y0 - SIZE / 2
     out.append(f'<text x="{x0 + SIZE / 2:.0f}" y="{y0 + 36}" text-anchor="middle">measured [{escape(unit)}]</text>')
     turned = f'transform="rotate(-90 {left + 16:.0f} {middle:.0f})"'
@@ -94,7 +89,7 @@ def svg(memory: Sequence[Point], speed: Sequence[Point]) -> str:
     if not panels:
         return ""
     sources = sorted({point.source for points, _, _ in panels for point in points})
-    colours = {source: COLOURS[i % len(COLOURS)] for i, source in enumerate(sources)}
+    numbers = {source: i for i, source in enumerate(sources)}
     width = MARGIN[0] + SIZE + MARGIN[2]
     columns = 2 * len(panels)
     rows = math.ceil(len(sources) / columns)
@@ -106,10 +101,10 @@ def svg(memory: Sequence[Point], speed: Sequence[Point]) -> str:
         f'<rect width="{total}" height="{height}" fill="#fff"/>',
     ]
     for i, (points, title, unit) in enumerate(panels):
-        out += _panel(points, colours, title, unit, i * width)
+        out += _panel(points, numbers, title, unit, i * width)
     for i, source in enumerate(sources):
         x = 16 + (i % columns) * (total - 16) / columns
         y = MARGIN[1] + SIZE + MARGIN[3] + (i // columns) * LEGEND_ROW
-        out.append(f'<circle cx="{x:.0f}" cy="{y}" r="4" fill="{colours[source]}"/>')
+        out.append(_mark((x, y), 4, i))
         out.append(f'<text x="{x + 9:.0f}" y="{y + 4}">{escape(source)}</text>')
     return "\n".join([*out, "</svg>", ""])

@@ -62,10 +62,8 @@ def both(title: str, inside: Mapping[str, Score], outside: Mapping[str, Score]) 
     rows: list[list[str]] = []
     for name, one in inside.items():
         out = outside.get(name)
-        left = (
-            [percent(out.median), percent(out.p90), percent(out.bias, True), percent(out.coverage)] if out else [""] * 4
-        )
-        rows.append([name, *_cells(one, ranged=False)[:3], *left])
+        left = [percent(out.median), percent(out.p90), percent(out.bias, signed=True)] if out else [""] * 3
+        rows.append([name, *_cells(one, ranged=False)[:3], *left, percent((out or one).coverage)])
     return table(head, rows)
 
 
@@ -153,8 +151,8 @@ def _by(points: Sequence[Point], column: str) -> dict[str, Score]:
 def _pair_cells(inside: Score | None, outside: Score | None) -> list[str]:
     if inside is None:
         return ["0", "", "", "", "", ""]
-    left = [percent(outside.median), percent(outside.p90), percent(outside.coverage)] if outside else ["", "", ""]
-    return [str(inside.n), percent(inside.median), percent(inside.p90), *left]
+    left = [percent(outside.median), percent(outside.p90)] if outside else ["", ""]
+    return [str(inside.n), percent(inside.median), percent(inside.p90), *left, percent((outside or inside).coverage)]
 
 
 def skipped_table(found: Sequence[Row]) -> str:
