@@ -112,15 +112,15 @@ class Job(Noun):
         default="bf16-true", description="bf16-true: weights stored in bf16; mixed: fp32 weights"
     )
     optimizer: Optimizer = "adamw"
-    lora_rank: Positive = 16
+    lora_rank: Annotated[int, Field(gt=0, le=65536)] = 16
     lora_targets: str = Field(default="all-linear", description="attn-qv, attn, all-linear, or names joined by ','")
-    examples: Positive = Field(default=1000, description="rows of the data set")
-    tokens_per_example: Positive = Field(default=1024, description="mean tokens of a row")
+    examples: int = Field(default=1000, gt=0, le=10**12, description="rows of the data set")
+    tokens_per_example: int = Field(default=1024, gt=0, le=10**8, description="mean tokens of a row")
     longest_example: Positive | None = Field(default=None, description="tokens of the longest row; default: the cap")
-    epochs: Annotated[float, Field(gt=0)] = 1
-    seq_len: Positive = Field(default=2048, description="cap on the tokens of a sequence")
+    epochs: Annotated[float, Field(gt=0, le=10_000)] = 1
+    seq_len: int = Field(default=2048, gt=0, le=2**24, description="cap on the tokens of a sequence")
     packing: bool = Field(default=True, description="rows are joined to sequences of exactly seq_len")
-    global_batch: Positive = Field(default=16, description="sequences per optimizer step over all GPUs")
+    global_batch: int = Field(default=16, gt=0, le=10**6, description="sequences per optimizer step over all GPUs")
 
     @property
     def tokens(self) -> float:

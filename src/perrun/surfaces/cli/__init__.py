@@ -1,0 +1,76 @@
+"""The command line: `perrun COMMAND ...`. A command's module is imported only when it is called."""
+
+import sys
+from importlib import import_module
+
+# name -> (module, one line of help); the module holds a typer app called `app`.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "plan": ("plan", "rank what can be bought for a run: cost, hours, fit, verdict"),
+    "estimate": ("estimate", "memory and speed of a job on one rig"),
+    "fit": ("fit", "which methods fit on which rigs"),
+    "compare": ("compare", "break-even between two rigs on one job"),
+    "validate": ("validate", "predicted against measured runs"),
+    "calibrate": ("calibrate", "fit the free constants on measured runs"),
+    "prices": ("prices", "the price book: list, import, history, market"),
+    "rules": ("rules", "published rules of thumb, as their pages count"),
+    "gpus": ("gpus", "known GPUs and their figures"),
+    "models": ("models", "known models; any other by its config.json"),
+    "schema": ("schema", "JSON Schema of an answer"),
+}
+HELP = """usage: perrun COMMAND [ARGUMENTS]
+
+Cost per run, not per hour: what a fine-tune costs, on which GPU, and whether it fits.
+
+commands:
+{commands}
+
+perrun COMMAND --help tells the flags. First try:
+  perrun plan meta-llama/Llama-3.1-8B --method qlora --examples 5000 --tokens 1500 --epochs 3
+"""
+
+
+def help_text() -> str:
+    return HELP.format(commands="\n".join(f"  {name:<10} {text}" for name, (_, text) in COMMANDS.items()))
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Entry point of the console script; exits with the command's code."""
+    arguments = sys.argv[1:] if argv is None else argv
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str]) -> int:
+    """Exit code of one call: 0, 1 (a valid answer that says no), or 2 (a mistake in what was asked)."""
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(help_text(), end="")
+        return 0
+    name, rest = arguments[0], arguments[1:]
+    if name in ("-V", "--version"):
+        from perrun import __version__
+
+        print(f"perrun {__version__}")
+        return 0
+    if name not in COMMANDS:
+        return _unknown(name)
+    try:
+        module = import_module(f"perrun.surfaces.cli.{COMMANDS[name][0]}")
+        module.app(rest, prog_name=f"perrun {name}", standalone_mode=False)
+    except BrokenPipeError:
+        return 0
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except Exception as error:
+        from perrun.surfaces.cli import complaints
+
+        return complaints.tell(error, "--json" in rest)
+    return 0
+
+
+def _unknown(name: str) -> int:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, COMMANDS, n=1)
+    hint = f"did you mean perrun {near[0]}?" if near else "perrun --help lists the commands"
+    print(f"error: no command {name!r}. Hint: {hint}", file=sys.stderr)
+    return 2

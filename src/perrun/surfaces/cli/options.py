@@ -1,0 +1,90 @@
+"""Flags that several commands share, as tables; `takes` gives a command the groups that it names."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One option: the field it fills, its type, its spelling and its help."""
+
+    field: str
+    kind: Any
+    spelling: tuple[str, ...]
+    help: str
+    default: Any = None
+
+
+JOB = (
+    Flag("method", str, ("--method", "-m"), "full, lora, qlora, lora-int8, dora, qdora"),
+    Flag("objective", str, ("--objective",), "sft, pretrain, dpo, orpo, kto, rm"),
+    Flag("precision", str, ("--precision",), "bf16-true, bf16-mixed, fp16-mixed, fp32, fp8, mxfp8, nvfp4"),
+    Flag("optimizer", str, ("--optimizer",), "adamw, adamw-8bit, paged-adamw-8bit, adafactor, sgd, lion, ..."),
+    Flag("lora_rank", int, ("--rank",), "LoRA rank"),
+    Flag("lora_targets", str, ("--targets",), "all-linear, attn, attn-qv, or module names joined by ','"),
+    Flag("examples", int, ("--examples",), "rows of the data set"),
+    Flag("tokens_per_example", int, ("--tokens",), "mean tokens of a row"),
+    Flag("longest_example", int, ("--longest",), "tokens of the longest row"),
+    Flag("epochs", float, ("--epochs",), "passes over the data"),
+    Flag("seq_len", int, ("--seq-len",), "cap on the tokens of a sequence"),
+    Flag("packing", bool, ("--packing/--no-packing",), "join rows to sequences of exactly seq-len"),
+    Flag("global_batch", int, ("--global-batch",), "sequences per optimizer step over all GPUs"),
+)
+STRATEGY = (
+    Flag("framework", str, ("--framework",), "training stack: trl, axolotl, unsloth, torchtune, nemo, ..."),
+    Flag("micro_batch", int, ("--micro-batch",), "sequences per GPU per forward"),
+    Flag("checkpointing", str, ("--checkpointing",), "none, selective, full, unsloth"),
+    Flag("attention", str, ("--attention",), "eager, sdpa, flash2, flash3, te"),
+    Flag("fused_ce", bool, ("--fused-ce/--no-fused-ce",), "loss without storing all logits"),
+    Flag("compile", bool, ("--compile/--no-compile",), "torch.compile"),
+    Flag("offload", str, ("--offload",), "none, params, optimizer, both"),
+    Flag("sharding", str, ("--sharding",), "none, ddp, zero1, zero2, zero3, fsdp, fsdp2"),
+    Flag("tp", int, ("--tp",), "tensor parallel degree"),
+    Flag("pp", int, ("--pp",), "pipeline parallel degree"),
+    Flag("cp", int, ("--cp",), "context parallel degree"),
+    Flag("ep", int, ("--ep",), "expert parallel degree"),
+)
+OUTPUT = (
+    Flag("json", bool, ("--json",), "the answer as JSON", False),
+    Flag("csv", bool, ("--csv",), "the rows as CSV", False),
+    Flag("markdown", bool, ("--markdown",), "the rows as a Markdown table", False),
+    Flag("explain", bool, ("--explain",), "every line with its law and its source", False),
+)
+GROUPS = {"job": JOB, "strategy": STRATEGY, "output": OUTPUT}
+
+
+def takes(*groups: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Adds the flags of `groups` to a command, which gets each group as one dict of what the user gave."""
+
+    def wrap(command: Callable[..., None]) -> Callable[..., None]:
+        own = [p for p in inspect.signature(command).parameters.values() if p.name not in groups]
+
+        @functools.wraps(command)
+        def called(**given: Any) -> None:
+            for name in groups:
+                chosen = {flag.field: given.pop(flag.field) for flag in GROUPS[name]}
+                given[name] = {key: value for key, value in chosen.items() if value is not None}
+            command(**given)
+
+        added = [_parameter(flag) for name in groups for flag in GROUPS[name]]
+        called.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
+        called.__annotations__ = {p.name: p.annotation for p in (*own, *added)}
+        return called
+
+    return wrap
+
+
+def _parameter(flag: Flag) -> inspect.Parameter:
+    kind = flag.kind if flag.default is not None else flag.kind | None
+    annotation = Annotated[kind, typer.Option(*flag.spelling, help=flag.help, show_default=False)]
+    return inspect.Parameter(flag.field, inspect.Parameter.KEYWORD_ONLY, default=flag.default, annotation=annotation)
+
+
+def application() -> typer.Typer:
+    """A typer app whose mistakes we print ourselves."""
+    return typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)

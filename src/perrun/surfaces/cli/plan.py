@@ -1,0 +1,176 @@
+"""perrun plan MODEL: rank what can be bought for a run."""
+
+from typing import Annotated, Any
+
+import typer
+
+from perrun.surfaces.cli.options import application, takes
+
+app = application()
+SHOWN = 20
+COLUMNS = (
+    "rig",
+    "provider",
+    "term",
+    "$/h",
+    "price of",
+    "GiB needed/there",
+    "fits",
+    "tokens/s (range)",
+    "hours",
+    "$ per run (range)",
+    "$/M tokens",
+)
+
+
+@app.command(help=__doc__)
+@takes("job", "strategy", "output")
+def plan(
+    model: Annotated[str, typer.Argument(help="Hugging Face id, or a config.json or its folder")],
+    job: dict[str, Any],
+    strategy: dict[str, Any],
+    output: dict[str, Any],
+    gpu: Annotated[list[str] | None, typer.Option("--gpu", help="only these cards")] = None,
+    provider: Annotated[list[str] | None, typer.Option("--provider", help="only these providers")] = None,
+    region: Annotated[list[str] | None, typer.Option("--region", help="only these regions")] = None,
+    term: Annotated[
+        list[str] | None, typer.Option("--term", help="on-demand, interruptible, prepaid-block, ...")
+    ] = None,
+    max_gpus: Annotated[int | None, typer.Option("--max-gpus", min=1)] = None,
+    budget: Annotated[float | None, typer.Option("--budget", help="dollars per run at most")] = None,
+    deadline: Annotated[float | None, typer.Option("--deadline", help="hours at most")] = None,
+    min_fit: Annotated[float, typer.Option("--min-fit", help="least probability to fit", min=0, max=1)] = 0.9,
+    sort: Annotated[str, typer.Option("--sort", help="usd, hours or fit")] = "usd",
+    limit: Annotated[int | None, typer.Option("--limit", help=f"plans shown (default {SHOWN}, 0 for all)")] = None,
+    prices: Annotated[str | None, typer.Option("--prices", help="your own price file (CSV)")] = None,
+    as_of: Annotated[str | None, typer.Option("--as-of", help="prices as known on that day, YYYY-MM-DD")] = None,
+    rules: Annotated[str | None, typer.Option("--rules", help="a published rule set instead of our model")] = None,
+) -> None:
+    from perrun import verbs
+
+    if rules is not None:
+        from perrun.rules import plan_by_rules
+
+        plan_by_rules(rules, model, job, output)
+        return
+    cards = tuple(card for name in gpu or () for card in _cards(name))
+    answer = verbs.plan(
+        model,
+        job,
+        strategy,
+        prices=prices,
+        as_of=_day(as_of),
+        budget_usd=_above_zero("budget", budget),
+        deadline_h=_above_zero("deadline", deadline),
+        gpus=cards,
+        providers=tuple(provider or ()),
+        regions=tuple(region or ()),
+        terms=tuple(term or ()),
+        max_gpus=max_gpus,
+        min_fit=min_fit,
+        sort=_sort(sort),
+        limit=SHOWN if limit is None else (limit or None),
+    )
+    _print(answer, output)
+
+
+def _cards(name: str) -> tuple[str, ...]:
+    """Every card that a name may mean: a filter need not choose."""
+    from perrun.errors import AmbiguousName
+    from perrun.facts import gpus
+
+    try:
+        return (gpus.get(name).id,)
+    except AmbiguousName:
+        return tuple(card.id for card in gpus.candidates(name))
+
+
+def _day(text: str | None) -> Any:
+    from datetime import date
+
+    from perrun.errors import InvalidInput
+
+    if text is None:
+        return None
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise InvalidInput(f"as-of is {text!r}", expected="a day, YYYY-MM-DD") from None
+
+
+def _above_zero(name: str, value: float | None) -> float | None:
+    from perrun.errors import InvalidInput
+
+    if value is not None and not value > 0:
+        raise InvalidInput(f"{name} is {value:g}", expected="a number above 0")
+    return value
+
+
+def _sort(name: str) -> str:
+    from perrun.errors import InvalidInput
+    from perrun.plan import SORTS
+
+    if name not in SORTS:
+        raise InvalidInput(f"sort is {name!r}", expected=", ".join(SORTS))
+    return name
+
+
+def row(plan_: Any) -> list[str]:
+    """One plan as the cells of its row."""
+    offer, found = plan_.offer, plan_.estimate
+    has = found.memory.device_gib
+    return [
+        f"{offer.rig.n_gpus}x {offer.rig.gpu}",
+        offer.provider,
+        offer.term,
+        f"{offer.usd_per_hour:.2f}",
+        offer.observed_at.isoformat(),
+        f"{has:.1f}/{_usable(offer.rig):.1f}",
+        f"{found.fits_probability:.0%}",
+        f"{found.tokens_per_s:,.0f} ({found.tokens_per_s_low:,.0f}-{found.tokens_per_s_high:,.0f})",
+        f"{plan_.hours:.2f}",
+        f"{plan_.usd:,.2f} ({plan_.usd_low:,.2f}-{plan_.usd_high:,.2f})",
+        f"{plan_.usd_per_million_tokens:.3f}",
+    ]
+
+
+def _usable(rig: Any) -> float:
+    from perrun import estimate
+    from perrun.facts import gpus
+
+    return estimate.usable_gib(gpus.get(rig.gpu), rig)
+
+
+def _print(answer: Any, output: dict[str, Any]) -> None:
+    from perrun.surfaces.cli import explain, show
+
+    if output["json"]:
+        show.as_json(answer)
+        return
+    table = [row(one) for one in answer.plans]
+    show.rows(COLUMNS, table, output)
+    if output["csv"] or output["markdown"]:
+        return
+    print(answer.verdict)
+    print("\nRests on:")
+    for line in answer.assumptions:
+        print(f"  {line}")
+    print(f"  prices as seen on the dates above, newest {answer.prices_as_of}; 90 % range of memory, 80 % of speed")
+    _rejected(answer.rejected)
+    if output["explain"] and answer.plans:
+        explain.plan(answer.plans[0])
+
+
+def _rejected(rejected: list[Any]) -> None:
+    if not rejected:
+        return
+    print("\nRejected:")
+    for reason, rigs in _by_reason(rejected).items():
+        print(f"  {', '.join(rigs)}: {reason}")
+
+
+def _by_reason(rejected: list[Any]) -> dict[str, list[str]]:
+    grouped: dict[str, list[str]] = {}
+    for one in rejected:
+        grouped.setdefault(one.reason, []).append(f"{one.rig.n_gpus}x {one.rig.gpu}")
+    return grouped

@@ -1,0 +1,109 @@
+"""The verbs: one public function each, which every surface calls. Plain values in, one noun out."""
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from perrun.errors import InvalidInput
+from perrun.terms import Estimate, Job, Model, Offer, PlanAnswer, Rig, Strategy
+
+SHORTEST_CAP = 512
+
+
+def job(model: str, given: dict[str, Any] | None = None) -> tuple[Job, Model]:
+    """The job by what the user said, and the model's facts.
+
+    Unless said, rows are capped at the next power of two at or above their mean (at least 512, at most what the
+    model can see). Raises what the facts raise, and pydantic's ValidationError for a number out of bounds.
+    """
+    from perrun.facts import models
+
+    found = models.get(model)
+    values = dict(given or {})
+    if "seq_len" not in values:
+        mean = values.get("longest_example") or values.get("tokens_per_example") or Job.model_fields["seq_len"].default
+        cap = max(SHORTEST_CAP, 1 << (max(int(mean), 1) - 1).bit_length())
+        longest = found.max_position_embeddings
+        values["seq_len"] = min(cap, longest) if longest and mean <= longest else min(cap, 2**24)
+    return Job(model=model, **values), found
+
+
+def layout(asked: Job, rig: Rig, given: dict[str, Any] | None = None) -> Strategy:
+    """A strategy for one rig by what the user said, the rest by the stack's profile; the global batch is kept.
+
+    Raises InvalidInput when the ranks and the micro batch do not divide the global batch.
+    """
+    from perrun.facts import stacks
+
+    values = dict(given or {})
+    stack = stacks.get(values.get("framework") or "trl")
+    values["framework"] = stack.framework
+    values.setdefault("attention", stack.attention)
+    values.setdefault("checkpointing", stack.checkpointing)
+    values.setdefault("fused_ce", stack.loss == "fused")
+    if rig.n_gpus > 1:
+        values.setdefault("sharding", "zero3" if stack.framework == "deepspeed" else "fsdp2")
+    copies = rig.n_gpus // (values.get("tp", 1) * values.get("pp", 1) * values.get("cp", 1))
+    share, rest = divmod(asked.global_batch, max(copies, 1))
+    if rest or not share:
+        raise InvalidInput(
+            f"global_batch {asked.global_batch} cannot be shared evenly by {copies} data-parallel GPUs",
+            expected=f"a multiple of {copies}",
+        )
+    micro = values.setdefault("micro_batch", min(share, 1))
+    if share % micro:
+        raise InvalidInput(
+            f"micro_batch {micro} does not divide the {share} sequences that each GPU has per step",
+            expected=", ".join(str(n) for n in range(1, share + 1) if share % n == 0),
+        )
+    return Strategy(**values, grad_accum=share // micro)
+
+
+def offers(prices: str | Path | None = None, as_of: date | None = None) -> list[Offer]:
+    """Offers of the user's own price file, or of the shipped snapshot as it was known on a day."""
+    from perrun.prices import snapshot
+
+    if prices is not None:
+        return [o for o in snapshot.load(prices) if as_of is None or o.observed_at <= as_of]
+    return snapshot.offers(as_of)
+
+
+def plan(
+    model: str,
+    given: dict[str, Any] | None = None,
+    strategy: dict[str, Any] | None = None,
+    *,
+    prices: str | Path | None = None,
+    as_of: date | None = None,
+    **wish: Any,
+) -> PlanAnswer:
+    """Rank what can be bought for a run; `wish` holds the fields of `perrun.plan.Wish` (budget_usd, gpus, ...)."""
+    from perrun import plan as planner
+
+    asked, _ = job(model, given)
+    return planner.plan(asked, offers(prices, as_of), planner.Wish(fixed=dict(strategy or {}), **wish))
+
+
+def estimate(
+    model: str, rig: Rig, given: dict[str, Any] | None = None, strategy: dict[str, Any] | None = None
+) -> Estimate:
+    """Memory, speed and fit of a job on one rig; with what to switch on when it does not fit."""
+    from perrun import estimate as estimator
+    from perrun import remedies
+
+    asked, found = job(model, given)
+    laid_out = layout(asked, rig, strategy)
+    answer = estimator.answer(estimator.ask(asked, laid_out, rig, found))
+    if answer.why_not is None:
+        return answer
+    return answer.model_copy(update={"remedies": remedies.remedies(asked, laid_out, rig, found)})
+
+
+def largest(
+    what: str, model: str, rig: Rig, given: dict[str, Any] | None = None, strategy: dict[str, Any] | None = None
+) -> int:
+    """The largest seq_len, micro_batch or rank of the job that fits on the rig."""
+    from perrun import remedies
+
+    asked, found = job(model, given)
+    return remedies.largest(what, asked, layout(asked, rig, strategy), rig, found)
