@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from perrun.facts import models
+from perrun.facts import hub, models
 from perrun.shapes import Shape
 from perrun.terms import Model
 
@@ -39,13 +39,14 @@ def _one_per_shape() -> list[Model]:
     return list(seen.values())
 
 
-def build(config: dict[str, Any]) -> Any:
+def build(config: dict[str, Any], has_tower: bool = False) -> Any:
     """The model of a config on the meta device, as AutoConfig rebuilds it."""
     facts = copy.deepcopy(config)
     facts.pop("quantization_config", None)
     model_type = {"kimi_k2": "deepseek_v3"}.get(facts.pop("model_type"), config["model_type"])
     rebuilt = transformers.AutoConfig.for_model(model_type, **facts)
-    auto = transformers.AutoModelForImageTextToText if "vision_config" in facts else transformers.AutoModelForCausalLM
+    has_tower = has_tower or "vision_config" in facts
+    auto = transformers.AutoModelForImageTextToText if has_tower else transformers.AutoModelForCausalLM
     with torch.device("meta"):
         if model_type == "mistral4":  # its language part is in no Auto class
             return transformers.Mistral4ForCausalLM(rebuilt)
@@ -65,10 +66,8 @@ def linear_modules(module: Any) -> Counter[tuple[str, int, int, bool]]:
     return found
 
 
-@pytest.mark.parametrize("model", _one_per_shape(), ids=lambda model: model.id)
-def test_transformers_builds_the_same(model: Model) -> None:
-    built = build(model.config)
-    buffers = int(next(row for row in models.rows() if row["id"] == model.id)["router_bias_buffers"] or 0)
+def assert_same(model: Model, built: Any, buffers: int = 0) -> None:
+    """The same count of parameters, and the same linear modules in the decoder layers."""
     assert sum(parameter.numel() for parameter in built.parameters()) + buffers == model.total_params
     ours: Counter[tuple[str, int, int, bool]] = Counter()
     for layer in model.shape.layers:
@@ -76,6 +75,12 @@ def test_transformers_builds_the_same(model: Model) -> None:
             if m.is_module:
                 ours[m.name, m.in_features, m.out_features, m.bias] += layer.count * m.copies
     assert linear_modules(built) == ours
+
+
+@pytest.mark.parametrize("model", _one_per_shape(), ids=lambda model: model.id)
+def test_transformers_builds_the_same(model: Model) -> None:
+    row = next(row for row in models.rows() if row["id"] == model.id)
+    assert_same(model, build(model.config), int(row["router_bias_buffers"] or 0))
 
 
 @pytest.mark.parametrize("id", ["google/gemma-3n-E2B", "google/gemma-3n-E4B"])
@@ -93,3 +98,51 @@ def test_published_configs_still_build_to_the_recorded_count(row: dict[str, str]
     if config["model_type"] == "llama4":  # the stored copy is trimmed; the class's own default tower is a smaller one
         config["vision_config"] = models.get(row["id"]).config["vision_config"]
     assert sum(parameter.numel() for parameter in build(config).parameters()) == int(row["meta_params"])
+
+
+# families that no row has, or a switch that no row sets; everything else as the class's own defaults
+SMALL = {"num_hidden_layers": 6}
+DEFAULTS: list[tuple[str, dict[str, Any]]] = [
+    ("bamba", {"attn_layer_indices": [9, 18, 27]}),
+    ("codegen", {}),
+    ("cohere", {"use_qk_norm": True}),
+    ("cohere2", {}),
+    (
+        "dots1",
+        {**SMALL, "n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 2, "first_k_dense_replace": 1},
+    ),
+    ("ernie4_5", {}),
+    ("ernie4_5_moe", {}),
+    ("exaone4", {}),
+    ("falcon", {"bias": True, "parallel_attn": False, "multi_query": False}),
+    ("falcon_mamba", {}),
+    ("flex_olmo", {}),
+    ("gemma3", {}),
+    ("glm_moe_dsa", SMALL),
+    ("gpt_neo", {}),
+    ("granitemoehybrid", {}),
+    ("granitemoeshared", {"shared_intermediate_size": 512}),
+    ("helium", {}),
+    ("jamba", {}),
+    ("kimi_linear", {}),
+    ("mamba", {}),
+    ("mamba2", {}),
+    ("minicpm3", {}),
+    ("minimax_m2", {}),
+    ("ministral3", {}),
+    ("mistral3", {}),
+    ("nemotron_h", {}),
+    ("olmo", {}),
+    ("phi", {"qk_layernorm": True}),
+    ("qwen2_vl", {}),
+    ("seed_oss", {}),
+    ("stablelm", {"qk_layernorm": True}),
+]
+
+
+@pytest.mark.parametrize(("model_type", "switches"), DEFAULTS, ids=[model_type for model_type, _ in DEFAULTS])
+def test_a_class_with_its_own_defaults_is_read_as_it_is_built(model_type: str, switches: dict[str, Any]) -> None:
+    config = {**transformers.AutoConfig.for_model(model_type, **switches).to_dict(), "model_type": model_type}
+    assert_same(
+        hub.from_config(config, model_type), build({**switches, "model_type": model_type}, "vision_config" in config)
+    )

@@ -29,6 +29,23 @@ def gpt_bigcode(f: Fields) -> Shape:
     return _gpt2(f, pieces.read_heads(f, kv=1 if f.flag("multi_query", default=True) else None))
 
 
+def gpt_neo(f: Fields) -> Shape:
+    """Every second layer is local by default; queries, keys and values have no bias."""
+    hidden = pieces.hidden_size(f)
+    f = f.with_defaults(num_attention_heads=f.whole("num_heads", "num_attention_heads"), window_size=256)
+    heads = pieces.read_heads(f)
+    mixer = pieces.attention(hidden, heads, o_bias=True, o_name="out_proj")
+    mlp = pieces.plain(hidden, f.whole("intermediate_size", default=4 * hidden), names=("c_fc", "c_proj"), bias=True)
+    window = f.whole("window_size")
+
+    def layer_at(i: int) -> Layer:
+        local = window if i % 2 else None
+        return pieces.layer(mixer, mlp, heads, norms=2, norm_params=2 * hidden, window=local)
+
+    positions = f.whole("max_position_embeddings") * hidden
+    return pieces.model(f, layer_at, tied=True, final_params=2 * hidden, position_params=positions)
+
+
 def gptj(f: Fields) -> Shape:
     hidden, heads = pieces.hidden_size(f), pieces.read_heads(f)
     mixer = pieces.attention(hidden, heads, o_name="out_proj")

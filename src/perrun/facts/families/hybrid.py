@@ -5,6 +5,7 @@ Module names, biases and norms are those of the classes in transformers 5.24, wh
 
 from perrun.facts.families import mla, moe, pieces
 from perrun.facts.families.pieces import Heads, Mlp
+from perrun.facts.families.ssm import bamba_mixer, mamba2_mixer
 from perrun.facts.fields import Fields
 from perrun.shapes import Layer, Linear, Shape
 
@@ -13,38 +14,6 @@ def _kinds(f: Fields, default: list[str]) -> list[str]:
     """`layer_types`, or the family's default."""
     types = f.per_layer("layer_types", pieces.n_layers(f))
     return [str(kind) for kind in types] if types else default
-
-
-def _mamba2(
-    hidden: int, heads: int, head_dim: int, *, state: int, groups: int, kernel: int, conv_bias: bool, bias: bool
-) -> tuple[tuple[Linear, ...], Heads, int]:
-    """Mamba 2 mixer: matrices, heads, and the rest (convolution, dt_bias, A_log, D, gated norm)."""
-    inner = heads * head_dim
-    conv = inner + 2 * groups * state
-    linears = (
-        Linear("in_proj", hidden, inner + conv + heads, "attention", bias),
-        Linear("out_proj", inner, hidden, "attention", bias),
-    )
-    rest = conv * kernel + (conv if conv_bias else 0) + 3 * heads + inner
-    return linears, Heads(heads, groups, state, head_dim), rest
-
-
-def _granite_mamba(f: Fields) -> tuple[tuple[Linear, ...], Heads, int]:
-    hidden = pieces.hidden_size(f)
-    inner = f.whole("mamba_expand", default=2) * hidden
-    heads = f.whole("mamba_n_heads", default=128)
-    if inner % heads:
-        raise f.error("mamba_n_heads", heads, f"a divisor of mamba_expand * hidden_size ({inner})")
-    return _mamba2(
-        hidden,
-        heads,
-        inner // heads,
-        state=f.whole("mamba_d_state", default=256),
-        groups=f.whole("mamba_n_groups", default=1),
-        kernel=f.whole("mamba_d_conv", default=4),
-        conv_bias=f.flag("mamba_conv_bias", default=True),
-        bias=f.flag("mamba_proj_bias"),
-    )
 
 
 def granitemoehybrid(f: Fields) -> Shape:
@@ -58,7 +27,7 @@ def granitemoehybrid(f: Fields) -> Shape:
             heads = pieces.read_heads(f)
             mixer = pieces.attention(hidden, heads, qkv_bias=bias, o_bias=bias)
             return pieces.layer(mixer, mlp, heads, norms=2, norm_params=hidden)
-        mixer, heads, rest = _granite_mamba(f)
+        mixer, heads, rest = bamba_mixer(f)
         return pieces.layer(mixer, mlp, heads, norms=2, norm_params=hidden, other_params=rest, kind="mamba")
 
     return pieces.model(f, layer_at, tied=False, final_params=hidden)
@@ -167,7 +136,7 @@ def nemotron_h(f: Fields) -> Shape:
     def layer_at(i: int) -> Layer:
         match kinds[i]:
             case "mamba":
-                mixer, heads, rest = _mamba2(
+                mixer, heads, rest = mamba2_mixer(
                     hidden,
                     f.whole("mamba_num_heads"),
                     f.whole("mamba_head_dim"),
@@ -256,13 +225,14 @@ def kimi_linear(f: Fields) -> Shape:
     if linear_config is None:
         default = ["full_attention" if i and i % 4 == 0 else "linear_attention" for i in range(n)]
         kinds = _kinds(f, default)
-        linear_config = f
+        sizes = f.whole("linear_num_heads", default=32), f.whole("linear_head_dim", default=128)
+        kernel = f.whole("linear_conv_kernel_dim", default=4)
     else:
         full_layers = linear_config.indices("full_attn_layers") or frozenset()  # counted from 1
         kinds = ["full_attention" if i + 1 in full_layers else "linear_attention" for i in range(n)]
-    count = linear_config.whole("num_heads", "linear_num_heads", default=32)
-    dim = linear_config.whole("head_dim", "linear_head_dim", default=128)
-    kernel = linear_config.whole("short_conv_kernel_size", "linear_conv_kernel_dim", default=4)
+        sizes = linear_config.whole("num_heads", default=32), linear_config.whole("head_dim", default=128)
+        kernel = linear_config.whole("short_conv_kernel_size", default=4)
+    count, dim = sizes
     linear, rest = _kimi_delta(hidden, count, dim, kernel)
     full, full_heads, latent_norms = mla.latent_attention(f)
     mlp_at = moe.deepseek_mlps(f.with_defaults(first_k_dense_replace=1))

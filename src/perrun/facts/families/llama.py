@@ -64,6 +64,11 @@ def llama(f: Fields) -> Shape:
     return decoder(f, mixer, _gated(f, bias=f.flag("mlp_bias")), heads, windows=pieces.windows(f, pieces.nowhere))
 
 
+def ernie4_5(f: Fields) -> Shape:
+    bias = f.flag("use_bias")
+    return llama(f.with_defaults(tie_word_embeddings=True, head_dim=128, attention_bias=bias, mlp_bias=bias))
+
+
 def smollm3(f: Fields) -> Shape:
     return llama(f.with_defaults(tie_word_embeddings=True))
 

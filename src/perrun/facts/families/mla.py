@@ -1,7 +1,9 @@
 """Multi-head latent attention: DeepSeek 2 and 3, Kimi K2, GLM 4.7 Flash, Mistral 4."""
 
+from collections.abc import Callable
+
 from perrun.facts.families import moe, pieces
-from perrun.facts.families.pieces import Heads
+from perrun.facts.families.pieces import Heads, Mlp
 from perrun.facts.fields import Fields
 from perrun.shapes import Layer, Linear, Shape
 
@@ -30,9 +32,16 @@ def latent_attention(f: Fields) -> tuple[tuple[Linear, ...], Heads, int]:
     return mixer, heads, kv_rank + (q_rank or 0)
 
 
-def _model(f: Fields, extra: tuple[Linear, ...] = (), extra_params: int = 0) -> Shape:
+def _model(
+    f: Fields,
+    extra: tuple[Linear, ...] = (),
+    extra_params: int = 0,
+    *,
+    mlp_at: Callable[[int], Mlp] | None = None,
+    tied: bool = False,
+) -> Shape:
     mixer, heads, latent_norms = latent_attention(f)
-    hidden, mlp_at = pieces.hidden_size(f), moe.deepseek_mlps(f)
+    hidden, mlp_at = pieces.hidden_size(f), mlp_at or moe.deepseek_mlps(f)
 
     def layer_at(i: int) -> Layer:
         return pieces.layer(
@@ -45,7 +54,7 @@ def _model(f: Fields, extra: tuple[Linear, ...] = (), extra_params: int = 0) -> 
             kind="mla",
         )
 
-    return pieces.model(f, layer_at, tied=False, final_params=hidden)
+    return pieces.model(f, layer_at, tied=tied, final_params=hidden)
 
 
 def deepseek(f: Fields) -> Shape:
@@ -68,3 +77,14 @@ def deepseek_v32(f: Fields) -> Shape:
         Linear("weights_proj", hidden, n, "attention"),
     )
     return _model(f, indexer, extra_params=2 * dim)
+
+
+def glm_moe_dsa(f: Fields) -> Shape:
+    """GLM 5: the same with three leading dense layers where the file does not say."""
+    return deepseek_v32(f.with_defaults(first_k_dense_replace=3))
+
+
+def minicpm3(f: Fields) -> Shape:
+    """Latent attention over a dense MLP."""
+    dense = pieces.gated(pieces.hidden_size(f), f.whole("intermediate_size"))
+    return _model(f, mlp_at=pieces.always(dense), tied=True)

@@ -115,6 +115,7 @@ def qwen3_moe(f: Fields) -> Shape:
 
 
 def olmoe(f: Fields) -> Shape:
+    """Also flex_olmo and minimax_m2."""
     hidden, heads, bias = pieces.hidden_size(f), pieces.read_heads(f), f.flag("attention_bias")
     count, active = pieces.read_experts(f, _COUNT, _ACTIVE)
     mlp = pieces.moe(hidden, f.whole("intermediate_size"), count=count, active=active)
@@ -202,6 +203,32 @@ def glm4_moe(f: Fields) -> Shape:
         windows=pieces.windows(f, pieces.nowhere),
         qk_norm_params=2 * heads.dim if f.flag("use_qk_norm") else None,
     )
+
+
+def dots1(f: Fields) -> Shape:
+    hidden, heads, bias = pieces.hidden_size(f), pieces.read_heads(f), f.flag("attention_bias")
+    mixer = pieces.attention(hidden, heads, qkv_bias=bias, o_bias=bias)
+    mlps, windows = deepseek_mlps(f), pieces.windows(f, pieces.nowhere)
+    return _model(f, mixer, heads, mlps, windows=windows, qk_norm_params=2 * heads.dim)
+
+
+def ernie4_5_moe(f: Fields) -> Shape:
+    """Experts from the second layer on, each with a stored bias for the router."""
+    hidden, heads, bias = pieces.hidden_size(f), pieces.read_heads(f), f.flag("use_bias")
+    count, active = pieces.read_experts(f, ("moe_num_experts",), ("moe_k",))
+    width, n_shared = f.whole("moe_intermediate_size"), f.whole("moe_num_shared_experts", default=2, minimum=0)
+    shared = shared_expert(hidden, n_shared * width) if n_shared else pieces.NO_MLP
+    sparse = pieces.moe(hidden, width, count=count, active=active, shared=shared, other_params=count)
+    first = f.whole("moe_layer_start_index", default=1, minimum=0)
+    every = f.whole("moe_layer_interval", default=1)
+
+    def mlp_at(i: int) -> Mlp:
+        if i >= first and (i + 1) % every == 0:
+            return sparse
+        return pieces.gated(hidden, f.whole("intermediate_size"), bias=bias)
+
+    mixer = pieces.attention(hidden, heads, qkv_bias=bias, o_bias=bias)
+    return _model(f, mixer, heads, mlp_at, windows=pieces.windows(f, pieces.nowhere), tied=True)
 
 
 def afmoe(f: Fields) -> Shape:

@@ -23,7 +23,7 @@ def qwen2_vl(vision: Fields, text_hidden: int) -> int:
     )
     patch = 3 * vision.whole("temporal_patch_size", default=2) * _square("patch_size", default=14, f=vision) * width
     joined = width * _square("spatial_merge_size", default=2, f=vision)
-    merger = 2 * width + _linear(joined, joined) + _linear(joined, text_hidden)
+    merger = 2 * width + _linear(joined, joined) + _linear(joined, vision.whole("hidden_size", default=text_hidden))
     return vision.whole("depth", default=32) * block + patch + merger
 
 
@@ -54,13 +54,15 @@ def qwen3_vl(vision: Fields, text_hidden: int) -> int:
 
 
 def siglip(vision: Fields, text_hidden: int) -> int:
-    """Gemma 3's SigLIP without its pooling head, and the projector."""
+    """Gemma 3's SigLIP, its pooling head unless switched off (the published models do), and the projector."""
     width, inner = vision.whole("hidden_size"), vision.whole("intermediate_size")
     block = 4 * _linear(width, width) + _linear(width, inner) + _linear(inner, width) + 4 * width
     side, size = vision.whole("patch_size"), vision.whole("image_size")
     patch = _linear(3 * side * side, width) + (size // side) ** 2 * width
     projector = width * text_hidden + width
-    return vision.whole("num_hidden_layers") * block + patch + 2 * width + projector
+    pooling = width + 4 * _linear(width, width) + 2 * width + _linear(width, inner) + _linear(inner, width)
+    head = pooling if vision.flag("vision_use_head", default=True) else 0
+    return vision.whole("num_hidden_layers") * block + patch + 2 * width + head + projector
 
 
 def pixtral(vision: Fields, text_hidden: int) -> int:
