@@ -16,6 +16,7 @@ from perrun.facts import gpus, models, stacks, tables
 from perrun.facts.stacks import Stack
 from perrun.physics import allocator, params
 from perrun.physics import memory as law
+from perrun.runs import Settings
 from perrun.setting import Setting
 from perrun.terms import GPU, Estimate, Job, Memory, Model, Note, Rig, Strategy
 from perrun.units import GIB
@@ -137,10 +138,17 @@ def check_card(job: Job, gpu: GPU) -> None:
         raise UnsupportedByGpu(f"{gpu.id} has no FP4 ({gpu.architecture})", expected="a Blackwell card")
 
 
-def memory_figures(model: Model, numbers: Setting, stack: Stack, usable_bytes: Any, stored: str | None) -> Any:
-    """(peak, reserved, device, fits) of one setting or of arrays [bytes, probability]."""
+def memory_figures(
+    model: Model,
+    numbers: Setting,
+    stack: Stack,
+    usable_bytes: Any,
+    stored: str | None,
+    fit: dict[str, float] | None = None,
+) -> Any:
+    """(peak, reserved, device, fits) of one setting or of arrays [bytes, probability]; `fit` as in `answer`."""
     peak = memory.peak(model.shape, numbers, stack, stored)
-    fitted = reuse()
+    fitted = allocator.Reuse(fit) if fit else reuse()
     pools = peak.pools
     several = np.asarray(numbers.n_gpus) > 1
     resident = sum(value for name, value in pools.items() if name not in MOVING)
@@ -155,7 +163,7 @@ def memory_figures(model: Model, numbers: Setting, stack: Stack, usable_bytes: A
         fitted,
     )
     device = allocator.device_bytes(reserved, peak.allocated, several, usable_bytes, fitted)
-    spread = _memory_calibration()["fit_spread"]
+    spread = (fit or _memory_calibration())["fit_spread"]
     fits = allocator.fits_probability(peak.allocated, several, usable_bytes, fitted, spread)
     fixed = fitted.context + np.where(several, fitted.communicator, 0.0)
     return peak, np.maximum(device - fixed, peak.allocated), device, fits
@@ -183,28 +191,34 @@ def host_ram_gib(model: Model, numbers: Setting, peak: memory.Peak) -> Any:
     return ram
 
 
-def figures(question: Question, calibration: Any = None) -> Figures:
-    """All numbers of a question; its Setting's numbers may be arrays."""
+def figures(question: Question, calibration: Any = None, memory_fit: dict[str, float] | None = None) -> Figures:
+    """All numbers of a question; its Setting's numbers may be arrays. Fits as in `answer`."""
     usable = usable_gib(question.gpu, question.rig) * GIB
     peak, reserved, device, fits = memory_figures(
-        question.model, question.setting, question.stack, usable, question.stored_quantization
+        question.model, question.setting, question.stack, usable, question.stored_quantization, memory_fit
     )
     card = speed.card(question.gpu, question.rig)
-    lines = speed.time_lines(question.model.shape, question.setting, card, question.stack, calibration)
+    lines = speed.time_lines(
+        question.model.shape, question.setting, card, question.stack, calibration, question.stored_quantization
+    )
     step = sum(lines.values())
     return Figures(peak, reserved, device, fits, lines, step, speed.tokens_per_s(question.setting, step))
 
 
-def answer(question: Question, calibration: Any = None) -> Estimate:
-    """One Estimate, with every line's law and source."""
-    f = figures(question, calibration)
+def answer(question: Question, calibration: Any = None, memory_fit: dict[str, float] | None = None) -> Estimate:
+    """One Estimate, with every line's law and source.
+
+    calibration and memory_fit are fits to use instead of the shipped ones: of the speed law's constants, and of the
+    allocator's (parameter -> value, as in memory_calibration.csv).
+    """
+    f = figures(question, calibration, memory_fit)
     has = usable_gib(question.gpu, question.rig)
-    spread = np.exp(RANGE_90 * reuse().spread)
+    spread = np.exp(RANGE_90 * (memory_fit["device_spread"] if memory_fit else reuse().spread))
     device = float(f.device) / GIB
     fixed = (float(f.device) - float(f.peak.allocated)) / GIB
     lines = {name: float(value) / GIB for name, value in f.peak.lines.items() if float(value) > 0}
     lines["allocator, context, communicator"] = fixed
-    low, high = speed.tokens_range(question.setting, question.stack, float(f.tokens_per_s))
+    low, high = speed.tokens_range(question.setting, question.stack, float(f.tokens_per_s), calibration)
     found = Memory(
         allocated_gib=float(f.peak.allocated) / GIB,
         reserved_gib=float(f.reserved) / GIB,
@@ -245,3 +259,12 @@ def trace(found: Memory, question: Question) -> list[Note]:
 def estimate(job: Job, strategy: Strategy, rig: Rig) -> Estimate:
     """Memory, speed and fit of one job on one rig. Raises what `ask` raises."""
     return answer(ask(job, strategy, rig))
+
+
+def estimate_setting(asked: Settings, calibration: Any = None, memory_fit: dict[str, float] | None = None) -> Estimate:
+    """A measured run predicted from its settings alone; fits as in `answer`. Raises UnsupportedByGpu, MissingFact."""
+    check_card(asked.job, asked.gpu)
+    base = asked.variant.base_quantization
+    stored = base if base in ("gptq", "awq") else asked.model.stored_quantization
+    question = Question(asked.model, asked.setting, asked.stack, asked.gpu, asked.rig, asked.assumed, stored)
+    return answer(question, calibration, memory_fit)

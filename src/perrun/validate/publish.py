@@ -1,13 +1,14 @@
 """One command's work: predict everything that is shipped, and write the documents that say how well."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from perrun import validate as checks
 from perrun.errors import InvalidInput
 from perrun.physics import rules_of_thumb
-from perrun.runs import Settings
+from perrun.runs import Settings, Skipped
 from perrun.validate import tables
 from perrun.validate.rivals import Rival
 from perrun.validate.rows import Estimator, Row, measured_speed, point, speed_points
@@ -31,6 +32,35 @@ def shipped_runs(root: Path) -> list[Path]:
     if not found:
         raise InvalidInput(f"{root / 'runs'} holds no table of runs", expected="a checkout of the repository")
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Fits:
+    """Constants of both laws, fitted on some runs."""
+
+    speed: Any
+    memory: dict[str, float]
+
+
+def fit(seen: list[Settings]) -> Fits:
+    """Constants from these runs alone. Raises InvalidInput when they are too few."""
+    from perrun import calibrate, calibrate_memory
+
+    memory = {row["parameter"]: float(row["value"]) for row in calibrate_memory.table(seen)}
+    return Fits(calibrate.fit(seen), memory)
+
+
+def left_out(asked: Sequence[Settings | Skipped]) -> list[Row]:
+    """The questions as answered by laws that never saw their publication."""
+    from perrun.estimate import estimate_setting
+
+    return checks.left_out(asked, fit, lambda one, fits: estimate_setting(one, fits.speed, fits.memory))
+
+
+def validate_left_out(paths: Sequence[Path]) -> checks.ValidateAnswer:
+    """As `validate`, each publication predicted by laws that were fitted without it."""
+    found = left_out(checks.questions(paths))
+    return checks.ValidateAnswer(rows=[row.to_dict() for row in found], summary=checks.summary(found))
 
 
 def _tflops(question: Settings) -> float | None:
@@ -61,14 +91,20 @@ def _rule(name: str, rule: Callable[[Any, Any], Any], found: Sequence[Row]) -> R
     return Rival(name, "", "", "speed", tuple(theirs), tuple(ours))
 
 
-def publish(root: Path, *, estimate: Estimator | None = None, outside: Sequence[Row] | None = None) -> list[Path]:
+def publish(
+    root: Path,
+    *,
+    estimate: Estimator | None = None,
+    outside: Callable[[Sequence[Settings | Skipped]], list[Row]] = left_out,
+) -> list[Path]:
     """Writes docs/accuracy.md, docs/accuracy.svg and README.md's table of a checkout; returns what was written.
 
-    outside: the shipped runs as predicted by laws that were fitted without their publication (`left_out`).
+    outside: predicts the shipped runs by laws that never saw their publication.
     """
-    inside = checks.evaluate(checks.questions(shipped_runs(root)), estimate)
+    asked = checks.questions(shipped_runs(root))
+    inside = checks.evaluate(asked, estimate)
     answered = [*tables.answered(root, inside), *rules(inside)]
     ranked = sorted(answered, key=lambda rival: rival.score.median if rival.score else 0)
     paired = checks.pairs(root / "runs" / PAIRS, estimate=estimate)
-    report = tables.Report(inside, outside or [], ranked)
+    report = tables.Report(inside, outside(asked), ranked)
     return tables.write(root, report, checks.summary(inside).outcomes, paired.scores, paired.by_gpus)
