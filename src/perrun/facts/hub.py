@@ -52,7 +52,7 @@ def _tower_params(f: Fields, model_type: str, text: Fields, hidden: int) -> int:
         return towers.gemma3n(text)
     vision = f.section("vision_config")
     if vision is None and model_type == "llama4":
-        vision = f.overlaid()  # no key of the top level is a tower's: the published tower
+        vision = Fields({}, f.where)  # trimmed copies lack it; both published models have the default tower
     if vision is None:
         raise InvalidInput(f"{f.where}: vision_config is missing", expected="the tower of a vision-language model")
     total: int = getattr(towers, families.WRAPPERS[model_type][1] or "")(vision, hidden)
