@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _DEFAULT_ENDPOINT = "https://huggingface.co"
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _CACHE_DAYS = 30  # configs of published models hardly change; an older copy still serves when the hub is out of reach
-_OR_A_FILE = "or pass a config.json file, or its folder, instead of the id"
+_A_FILE = "pass a config.json file, or its folder, instead of the id"
 
 
 def _parse(text: str, where: str) -> dict[str, Any]:
@@ -86,20 +86,20 @@ def _refusal(id: str, response: "httpx.Response", near: str) -> PerrunError:
         what = "your HF_TOKEN may not read it" if has_token else "no HF_TOKEN is set"
         return Unavailable(
             f"{id} is gated or private on the hub ({what})",
-            hint=f"accept the licence at {page} and set HF_TOKEN, {_OR_A_FILE}",
+            hint=f"accept the licence at {page} and set HF_TOKEN, or {_A_FILE}",
         )
     if code == "EntryNotFound":
         return UnsupportedModel(f"{id} has no config.json on the hub", hint="use the id of the original weights")
     if response.status_code in (401, 404):
-        return UnknownName(f"{id} is not on the hub", hint=f"{near}{_OR_A_FILE}")
-    return Unavailable(f"the hub answered {response.status_code} for {id}", hint=f"try again later, {_OR_A_FILE}")
+        return UnknownName(f"{id} is not on the hub", hint=f"{near}{_A_FILE}")
+    return Unavailable(f"the hub answered {response.status_code} for {id}", hint=f"try again later, or {_A_FILE}")
 
 
 def _download(id: str, endpoint: str, near: str) -> dict[str, Any]:
     import httpx
 
     if os.environ.get("HF_HUB_OFFLINE", "0").upper() in ("1", "ON", "YES", "TRUE"):
-        raise Unavailable(f"{id} is not in the table of models and HF_HUB_OFFLINE is set", hint=near + _OR_A_FILE)
+        raise Unavailable(f"{id} is not in the table of models and HF_HUB_OFFLINE is set", hint=near + _A_FILE)
     token = os.environ.get("HF_TOKEN")
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     url = f"{endpoint}/{id}/resolve/main/config.json"
@@ -108,7 +108,7 @@ def _download(id: str, endpoint: str, near: str) -> dict[str, Any]:
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise Unavailable(
             f"{id} is not in the table of models and the hub ({endpoint}) cannot be reached: {type(error).__name__}",
-            hint=near + _OR_A_FILE,
+            hint=near + _A_FILE,
         ) from None
     if response.status_code != 200:
         raise _refusal(id, response, near)
@@ -125,7 +125,7 @@ def fetch(id: str, nearest: list[str]) -> tuple[dict[str, Any], str]:
     endpoint, today = _endpoint(), date.today()
     file = _cache_file(id, endpoint)
     cached = _cached(file)
-    near = f"did you mean {', '.join(nearest)}? " if nearest else ""
+    near = f"did you mean {', '.join(nearest)}? Otherwise " if nearest else ""
     if cached is None or today - cached[1] > timedelta(days=_CACHE_DAYS):
         try:
             config = _download(id, endpoint, near)
