@@ -20,7 +20,7 @@ from perrun import speed
 from perrun.errors import InvalidInput, PerrunError
 from perrun.runs import Settings, Skipped, settings
 from perrun.speed.step import Question, domain, lines, question
-from perrun.speed.work import Work, kernels_of, work
+from perrun.speed.work import Work, work
 from perrun.terms import Calibration, Run
 
 Array = npt.NDArray[np.float64]
@@ -146,7 +146,7 @@ def collect(runs: Iterable[Run | Settings | Skipped]) -> Data:
             continue
         try:
             card = speed.card(found.gpu, found.rig)
-            asked = question(found.setting, card, kernels_of(found.setting, found.stack))
+            asked = question(found.setting, card, found.stack)
         except PerrunError:
             continue
         todo = work(

@@ -29,7 +29,8 @@ class Stack:
     too. kbit_saves_inputs: matrices of a 4-bit base keep their inputs (bitsandbytes before 0.42, MatMul4Bit).
     experts: of a mixture run in a `loop` or as `grouped` products. selective: what selective checkpointing computes
     again: `ops` (every second product) or `attention`. document_mask: packed rows do not see each other. engine:
-    deepspeed where its hooks run round every module.
+    deepspeed where its hooks run round every module. attention_kernel: flash1 where a stack's flash attention is
+    that old.
     """
 
     framework: str
@@ -64,6 +65,7 @@ class Stack:
     selective: str
     document_mask: bool
     engine: str
+    attention_kernel: str
     source: str
 
 

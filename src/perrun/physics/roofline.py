@@ -115,22 +115,25 @@ def total(every: list[tuple[int, Linear]], keep: Callable[[Linear], bool]) -> fl
     return float(sum(count * m.weights for count, m in every if keep(m)))
 
 
-# Share of the 16-bit peak that attention kernels reach, forward and backward together, by compute capability.
-# FlashAttention-2 on A100: 63 % backward, 73 % forward (arXiv 2307.08691 section 4.1); on H100 it uses no Hopper
-# instruction: 35 % at best (FlashAttention-3, arXiv 2407.08608, abstract; 75 % forward for its own kernels). cuDNN in
-# TransformerEngine is as fast as FlashAttention-3 there. Blackwell: cuDNN's and the vendor's figure of twice the
-# softmax rate in Blackwell Ultra. AMD: Composable Kernel's share of the peak is lower.
-# The shares below are of the rated peak; a card whose products fall short of REFERENCE_SHARE of it falls short here too.
-REFERENCE_SHARE = 0.80
+# Share of the rated 16-bit peak that attention kernels reach, forward and backward together, by compute capability.
+# FlashAttention 1: 25 to 40 % on A100 (arXiv 2307.08691 section 1), no Hopper instruction. FlashAttention-2: 63 %
+# backward and 73 % forward on A100 (section 4.1), 35 % at best on H100 (FlashAttention-3, arXiv 2407.08608, abstract,
+# whose own kernels reach 75 % forward). cuDNN in TransformerEngine is as fast as FlashAttention-3 there. Blackwell:
+# below Hopper's share, as its softmax rate did not grow; Blackwell Ultra doubles that (vendor's brief). AMD (0): of the
+# rated peak, of which products reach two thirds at best.
 ATTENTION: dict[str, tuple[tuple[float, float], ...]] = {
-    "flash2": ((0.0, 0.30), (7.0, 0.60), (9.0, 0.31), (10.0, 0.35), (12.0, 0.60)),
-    "te": ((0.0, 0.30), (7.0, 0.62), (9.0, 0.58), (10.0, 0.50), (10.3, 0.66), (12.0, 0.60)),
+    "flash1": ((0.0, 0.15), (7.0, 0.35), (9.0, 0.21), (10.0, 0.21), (12.0, 0.35)),
+    "flash2": ((0.0, 0.20), (7.0, 0.60), (9.0, 0.33), (10.0, 0.35), (12.0, 0.60)),
+    "te": ((0.0, 0.40), (7.0, 0.62), (9.0, 0.58), (10.0, 0.50), (10.3, 0.66), (12.0, 0.60)),
 }
+SAME_AS = {"flash3": "te", "sdpa": "flash2", "eager": "flash2"}
+# A card whose products fall short of this share of the rated peak falls short in attention too.
+REFERENCE_SHARE = 0.80
 
 
 def attention_share(kernel: str, compute_capability: Any) -> Any:
     """Share of the 16-bit peak for an attention kernel; compute_capability 0 for cards that are not NVIDIA's."""
-    steps = ATTENTION["te" if kernel in ("te", "flash3") else "flash2"]
+    steps = ATTENTION[SAME_AS.get(kernel, kernel)]
     found = np.full(np.shape(compute_capability), steps[0][1], dtype=float)
     for since, share in steps[1:]:
         found = np.where(np.asarray(compute_capability) >= since, share, found)

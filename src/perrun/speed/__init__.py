@@ -83,7 +83,7 @@ def time_lines(
     Numbers of `setting` and `card` may be arrays of one length. Raises UnsupportedByGpu for a precision that the card
     lacks. See docs/speed.md for the law.
     """
-    asked = step.question(setting, card, kernels_of(setting, stack))
+    asked = step.question(setting, card, stack)
     todo = work(shape, setting, stack, stored_quantization, step.domain(setting, card))
     return step.lines(todo, asked, (calibration or shipped()).law)
 

@@ -100,6 +100,8 @@ def _links(gpu: GPU, rig: Rig) -> dict[str, float]:
     inside = rig.interconnect if rig.interconnect in ("nvlink", "pcie") else None
     link, node, latency = nan, nan, 0.0
     if rig.n_gpus > 1:
+        if inside is None and "NVL" in gpu.id and gpu.nvlink_gb_s:  # sold with their bridges
+            inside = "nvlink"
         try:
             near = links.link(gpu, inside)
         except InvalidInput:  # a fact of the rig that its card contradicts: the card is right

@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from perrun.facts.stacks import Stack
 from perrun.physics import comm, roofline
 from perrun.setting import Setting
 from perrun.speed.card import Card, half_rate, rate
-from perrun.speed.work import FP4_KEPT_IN_16_BIT, Work
+from perrun.speed.work import FP4_KEPT_IN_16_BIT, Work, kernels_of
 
 LAWS = {
     "matrix products": "FLOPs over the rate that the best product reaches x efficiency, operands over bandwidth",
@@ -19,6 +20,7 @@ LAWS = {
     "communication": "bytes over the slowest link of the group, less what compute hides",
     "offload": "bytes over the host link, less what compute hides",
     "pipeline bubble": "(stages - 1) / (interleaved stages x micro batches) of the micro steps",
+    "slowest rank": "ranks wait for the one whose rows are longest",
     "optimizer": "bytes of gradients, weights and states over bandwidth; gradient reduction once per step",
     "generation": "weights and cache read for every new token over bandwidth",
 }
@@ -80,7 +82,7 @@ def domain(setting: Setting, card: Card) -> Any:
     return np.maximum(n / np.asarray(setting.n_nodes, dtype=float), np.minimum(card.domain, n))
 
 
-def question(setting: Setting, card: Card, kernels: str) -> Question:
+def question(setting: Setting, card: Card, stack: Stack) -> Question:
     """What the law reads of a card under a setting. Raises UnsupportedByGpu for a precision that it lacks."""
     s = setting
     tp, cp, ep, n = (np.asarray(v, dtype=float) for v in (s.tp, s.cp, s.ep, s.n_gpus))
@@ -89,13 +91,13 @@ def question(setting: Setting, card: Card, kernels: str) -> Question:
     between = np.where(np.isnan(card.node_link), np.inf, card.node_link)
     copies = reach / (tp * cp)
     data = n / (tp * np.asarray(s.pp, dtype=float) * cp)
+    flash = s.attention in ("flash2", "sdpa")
+    share = roofline.attention_share((flash and stack.attention_kernel) or s.attention, card.compute_capability)
     return Question(
         rate=rate(card, s.precision),
         half=half_rate(card, s.precision),
         kept_half=FP4_KEPT_IN_16_BIT if s.precision == "nvfp4" else 0.0,
-        attention=card.attention_peak
-        / roofline.REFERENCE_SHARE
-        * roofline.attention_share(s.attention, card.compute_capability),
+        attention=card.attention_peak * share / roofline.REFERENCE_SHARE,
         bandwidth=card.bandwidth * roofline.BANDWIDTH,
         power=card.power,
         data_rate=comm.group_rate(inside, between, data, np.maximum(copies, 1.0), copies),
@@ -104,7 +106,7 @@ def question(setting: Setting, card: Card, kernels: str) -> Question:
         expert_rate=comm.group_rate(inside, between, ep, reach, 1.0),
         host_rate=np.where(np.isnan(card.host_link), np.inf, card.host_link),
         latency=2.0 * (tp - 1.0) * card.latency,
-        tensor_overlap=TENSOR_OVERLAP.get(kernels, 0.0),
+        tensor_overlap=TENSOR_OVERLAP.get(kernels_of(s, stack), 0.0),
     )
 
 
@@ -132,6 +134,7 @@ def lines(w: Work, q: Question, law: Law) -> dict[str, Any]:
     offload = _hidden(w.offload_bytes / q.host_rate, busy, law.overlap)
     reduced = _hidden(w.reduce_bytes / q.data_rate, busy, law.overlap)
     micro = w.micro_steps
+    waiting = (busy + exposed + offload) * (w.imbalance - 1.0) * micro
     return {
         "matrix products": products * micro,
         "attention": attention * micro,
@@ -141,6 +144,7 @@ def lines(w: Work, q: Question, law: Law) -> dict[str, Any]:
         "communication": exposed * micro + reduced,
         "offload": offload * micro + w.offload_step_bytes / q.host_rate,
         "pipeline bubble": (busy + exposed + offload) * micro * w.bubble,
+        "slowest rank": waiting,
         "optimizer": w.update_bytes / q.bandwidth,
         "generation": w.generate_bytes / q.bandwidth,
     }

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from perrun.facts.stacks import Stack
-from perrun.physics import comm, flops, overhead, params, quant, roofline
+from perrun.physics import comm, flops, overhead, params, quant, roofline, tokens
 from perrun.setting import Setting
 from perrun.shapes import Linear, Shape
 
@@ -55,6 +55,7 @@ class Work:
     offload_step_bytes: Any  # per step
     generate_bytes: Any  # per step
     bubble: Any  # idle over busy time of the pipeline
+    imbalance: Any  # time of the slowest rank over that of the mean one
     micro_steps: Any
 
 
@@ -334,6 +335,16 @@ def _generated(p: _Plan) -> Any:
     return new * roofline.BF16 * (p.shape.active_params / p.split + sequences * context * cache)
 
 
+def _imbalance(p: _Plan) -> Any:
+    """Time of the slowest data parallel rank over the mean one's, when rows differ in length and are not packed."""
+    s = p.s
+    if not s.varying:
+        return 1.0
+    each = s.sharding in REDUCES_EACH  # ranks meet in every micro step, otherwise once per step
+    rows = s.micro_batch * (1.0 if each else s.grad_accum)
+    return tokens.imbalance(tokens.spread_or_usual(s.real_len, s.seq_len), rows, p.dp)
+
+
 def work(shape: Shape, setting: Setting, stack: Stack, stored_quantization: str | None, domain: Any) -> Work:
     """The work of one optimizer step.
 
@@ -345,4 +356,9 @@ def work(shape: Shape, setting: Setting, stack: Stack, stored_quantization: str 
         trained = params.adapters_total(shape, setting.lora_targets, setting.lora_rank, "dora" in setting.method)
     counts = _products(p) | _operands(p) | _elementwise(p) | _unpacking(p) | _host(p) | _data_parallel(p, trained)
     counts |= _model_parallel(p) | _offloaded(p, trained)
-    return Work(**counts, generate_bytes=_generated(p), micro_steps=np.asarray(setting.grad_accum, dtype=float))
+    return Work(
+        **counts,
+        generate_bytes=_generated(p),
+        imbalance=_imbalance(p),
+        micro_steps=np.asarray(setting.grad_accum, dtype=float),
+    )
