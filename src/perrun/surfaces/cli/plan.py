@@ -49,9 +49,7 @@ def plan(
     from perrun import verbs
 
     if rules is not None:
-        from perrun.rules import plan_by_rules
-
-        plan_by_rules(rules, model, job, output)
+        _by_rules(rules, model, job, output)
         return
     cards = tuple(card for name in gpu or () for card in _cards(name))
     answer = verbs.plan(
@@ -72,6 +70,14 @@ def plan(
         limit=SHOWN if limit is None else (limit or None),
     )
     _print(answer, output)
+
+
+def _by_rules(name: str, model: str, given: dict[str, Any], output: dict[str, Any]) -> None:
+    from perrun import rules, verbs
+    from perrun.surfaces.cli.rules import show_table
+
+    job, found = verbs.job(model, given)
+    show_table(rules.plan(name, model, found.total_params, job.tokens), output)
 
 
 def _cards(name: str) -> tuple[str, ...]:
