@@ -206,6 +206,8 @@ class TestNotes:
 
     def test_suspect_scores_nothing(self) -> None:
         assert set(question(notes="[suspect] contradicted").unscored) == {"memory", "speed", "fit"}
+        assert set(question(notes="[suspect] 7,900 'samples' at 7.69/s").unscored) == {"speed"}
+        assert set(question(notes="[suspect] 9.13 GB before step 1; 1.15 it/s").unscored) == {"memory", "fit"}
 
     def test_power_limits(self) -> None:
         assert question(notes="cards power-limited to 280 W, no NVLink").rig.power_limit_w == 280

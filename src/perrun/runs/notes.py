@@ -90,15 +90,19 @@ def reaches_cap(notes: str) -> bool:
     )
 
 
-def doubt(notes: str) -> str | None:
-    """Why the publication itself, or whoever copied it, distrusts the figures; None when nobody does."""
-    if "suspect" in tags(notes):
-        return "marked [suspect]"
+def doubts(notes: str) -> dict[str, str]:
+    """'memory', 'speed' and 'fit', as far as the publication or whoever copied it distrusts the figure: why."""
+    suspect = re.search(r"\[suspect\]([^\[;]*)", notes)
+    if suspect:
+        memory = re.search(r"\b(?:GB|GiB|memory|reserved)\b", suspect[1])
+        speed = re.search(r"/s\b|samples|tokens", suspect[1])
+        figures = ["memory", "fit"] * bool(memory or not speed) + ["speed"] * bool(speed or not memory)
+        return dict.fromkeys(figures, "marked [suspect]")
     if re.search(r"\bOUTLIER\b", notes):
-        return "flagged as an outlier"
+        return dict.fromkeys(("memory", "speed", "fit"), "flagged as an outlier")
     if re.search(r"not on the page|padding to the cap not stated|config may differ", notes):
-        return "settings that the publication does not state"
-    return None
+        return dict.fromkeys(("memory", "speed", "fit"), "settings that the publication does not state")
+    return {}
 
 
 def _kernels(notes: str) -> dict[str, str | bool | None]:

@@ -378,10 +378,7 @@ def _unpredictable(row: _Row) -> frozenset[str]:
 
 
 def _unscored(row: _Row, lengths: _Lengths, rig: Rig) -> dict[str, str]:
-    doubt = say.doubt(row.notes)
-    if doubt:
-        return {"memory": doubt, "speed": doubt, "fit": doubt}
-    found: dict[str, str] = {}
+    found = say.doubts(row.notes)
     if not lengths.longest_known:
         found["memory"] = found["fit"] = "the longest sequence is not stated"
     if not lengths.mean_known:

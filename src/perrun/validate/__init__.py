@@ -96,12 +96,13 @@ def left_out(
     """Each question beside the prediction of laws that were fitted without its publication.
 
     fit: the fitted parameters from some runs; estimate: the prediction of a run with such parameters.
+    A publication that has no scored figure leaves the fit as it is.
     """
-    sources = list(dict.fromkeys(question.run.source for question in asked))
-    fitted: dict[str, Any] = {}
-    for source in sources:
-        others = [q for q in asked if isinstance(q, Settings) and q.run.source != source]
-        fitted[source] = fit(others)
+    known = [q for q in asked if isinstance(q, Settings)]
+    scored = {q.run.source for q in known if _rows.measured_memory(q) or _rows.measured_speed(q)}
+    fitted = {source: fit([q for q in known if q.run.source != source]) for source in sorted(scored)}
+    rest = {q.run.source for q in known} - scored
+    fitted |= dict.fromkeys(rest, fit(known) if rest else None)
     return [_rows.predict(q, lambda s: estimate(s, fitted[s.run.source])) for q in asked]
 
 

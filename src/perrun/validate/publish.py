@@ -47,7 +47,7 @@ def fit(seen: list[Settings]) -> Fits:
     from perrun import calibrate, calibrate_memory
 
     memory = {row["parameter"]: float(row["value"]) for row in calibrate_memory.table(seen)}
-    return Fits(calibrate.fit(seen), memory)
+    return Fits(calibrate.fit(seen).calibration, memory)
 
 
 def left_out(asked: Sequence[Settings | Skipped]) -> list[Row]:
