@@ -91,5 +91,5 @@ def test_a_rule_without_hours_does_not_plan():
 
 
 def test_unknown_rules_name_the_known():
-    with pytest.raises(UnknownName, match="flops-6n-0.3"):
+    with pytest.raises(UnknownName, match=r"flops-6n-0\.3"):
         rules.get("6n")

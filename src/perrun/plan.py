@@ -50,12 +50,17 @@ def plan(job: Job, offers: list[Offer], wish: Wish | None = None) -> PlanAnswer:
     return _answer(job, model, [offer for offer in wanted if offer.rig in by_rig], by_rig, rejected, wish)
 
 
+# The floor of a market is what the cheapest host asked on that day, not something that can be bought: it is ranked
+# only when asked for.
+USUAL_TERMS = ("on-demand", "interruptible", "reserved", "prepaid-block", "owned")
+
+
 def _wanted(offer: Offer, wish: Wish) -> bool:
     return (
         (not wish.gpus or offer.rig.gpu in wish.gpus)
         and (not wish.providers or offer.provider in wish.providers)
         and (not wish.regions or offer.region in wish.regions)
-        and (not wish.terms or offer.term in wish.terms)
+        and offer.term in (wish.terms or USUAL_TERMS)
         and (wish.max_gpus is None or offer.rig.n_gpus <= wish.max_gpus)
     )
 
