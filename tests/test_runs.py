@@ -253,6 +253,8 @@ class TestNotes:
         ("tp1-pp2-cp1", "VP 8; EP 32; MoE", (None, 1, 2, 1, 32)),
         ("fsdp", "MoE, ScatterMoE kernels ep4", ("fsdp", 1, 1, 1, 4)),
         ("hybrid", "model-parallel degree 4 (= GPUs x GA / GBS)", (None, 4, 1, 1, 1)),
+        ("hybrid", "model-parallel degree 8 (= GPUs x GA / GBS)", (None, 4, 1, 2, 1)),
+        ("hybrid", "model-parallel degree 2 (= GPUs x GA / GBS)", (None, 1, 1, 2, 1)),
         ("", "", (None, 1, 1, 1, 1)),
     ],
 )

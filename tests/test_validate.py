@@ -217,6 +217,19 @@ def test_layout_of_each_side_is_read_from_the_notes(tmp_path: Path) -> None:
     assert not pair.comparable
 
 
+def test_nodes_of_each_side_are_read_from_the_notes(tmp_path: Path) -> None:
+    row = (
+        "mlperf-llama2-70b-lora,meta-llama/Llama-2-70b-hf,lora,fp8,fp8,8192,1,64,L40S-48GB,H100-SXM-80GB,4.6,"
+        '"MP degree 8 -> 8, GBS 8 -> 8; 64 GPUs each; 16 PCIe nodes of 4 L40S vs 8 NVLink nodes"'
+    )
+    (pair,) = paired.read(pair_table(tmp_path, row))
+    assert isinstance(pair.a, Settings)
+    assert isinstance(pair.b, Settings)
+    assert (pair.a.rig.n_nodes, pair.b.rig.n_nodes) == (16, 8)
+    assert (pair.a.strategy.tp, pair.a.strategy.cp, pair.a.strategy.grad_accum) == (4, 2, 1)
+    assert pair.comparable
+
+
 def test_no_pairs(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="holds no pair"):
         paired.read(pair_table(tmp_path))

@@ -154,6 +154,17 @@ _BASES = {name: name for name in get_args(Sharding)} | {
 }
 
 
+# How MLPerf's Llama-2-70B LoRA recipes split a model-parallel degree into (tensor, context). Source:
+# mlcommons/training_results_v4.0 and v5.0, llama2_70b_lora (config_DGXH100_1x8x4xtp4pp1cp1.sh,
+# config_DGXH100_128x8x1xtp4pp1cp2.sh, config_DGXH200_1x8x2xtp1pp1cp2.sh).
+_SPLITS = {2: (1, 2), 4: (4, 1), 8: (4, 2)}
+
+
+def split_degree(parallel: int) -> tuple[int, int]:
+    """(tensor, context) degrees of a model-parallel degree that is not said to be either."""
+    return _SPLITS.get(parallel, (parallel, 1))
+
+
 def layout(cell: str, notes: str) -> Layout:
     """'tp4-pp1-cp2', 'fsdp2-tp8-pp8', 'zero3', ... and what the notes add ('model-parallel degree 4', 'EP 8').
 
@@ -177,7 +188,8 @@ def layout(cell: str, notes: str) -> Layout:
         parallel = say.number(r"model-parallel degree (\d+)", notes)
         if parallel is None and not degrees:
             raise InvalidInput(f"sharding {cell!r} does not say how the model is split over the GPUs")
-        degrees.setdefault("tp", int(parallel or 1))
+        tensor, context = split_degree(int(parallel or 1))
+        degrees = {"tp": tensor, "cp": context} | degrees
     experts = say.number(r"(?:\bEP |kernels ep)(\d+)", notes)
     sizes = {name: degrees.get(name, 1) for name in ("tp", "pp", "cp")}
     return Layout(base, **sizes, ep=degrees.get("ep", int(experts or 1)))

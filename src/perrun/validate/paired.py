@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from perrun.errors import InvalidInput, PerrunError
-from perrun.runs import Settings, Skipped, settings, table
+from perrun.runs import Settings, Skipped, settings, spellings, table
 from perrun.terms import Estimate, Run
 from perrun.validate.rows import Estimator
 from perrun.validate.scores import Point
@@ -77,7 +77,10 @@ def _layout(notes: str, side: int) -> dict[str, str]:
         found["sharding"] = layouts[side + 1].replace(" ", "-")
     degrees = re.search(r"MP degree (\d+) -> (\d+)", notes)
     if degrees:
-        found["sharding"] = f"tp{degrees[side + 1]}"
+        found["sharding"] = "tp{}-cp{}".format(*spellings.split_degree(int(degrees[side + 1])))
+    nodes = re.search(r"(\d+) [\w ]*nodes[^;]*? vs (\d+) [\w ]*nodes", notes)
+    if nodes:
+        found["n_nodes"] = nodes[side + 1]
     batches = re.search(r"GBS (\d+) (?:vs|->) (\d+)", notes)
     if batches:
         found["global_batch"] = batches[side + 1]
@@ -87,18 +90,29 @@ def _layout(notes: str, side: int) -> dict[str, str]:
     return found
 
 
-def _columns(pair: dict[str, str], side: int) -> dict[str, str]:
-    notes = pair.get("notes", "")
-    name = next((name for name in _STACKS if pair.get("source", "").startswith(name)), None)
+def _recipe(pair: dict[str, str], side: int) -> dict[str, str]:
+    """What the publication's own table of runs says of this side, and its notes."""
+    notes, source = pair.get("notes", ""), pair.get("source", "")
+    name = next((name for name in _STACKS if source.startswith(name)), None)
     found = dict(_STACKS[name]) if name else {}
     found |= _layout(notes, side)
-    if "ZeRO-3" in notes:
+    if "ZeRO-3" in notes or (name == "mlperf-llama2-70b-lora" and pair.get("precision_a", "").startswith("bf16")):
         found |= {"framework": "deepspeed", "sharding": "zero3", "checkpointing": "full"}
     if "DDP" in notes:
         found["sharding"] = "ddp"
+    if "CPU offload" in notes:
+        found["offload"] = "params"
     checkpointed = re.search(r"AC (True|False) on both", notes)
     if checkpointed:
         found["checkpointing"] = "full" if checkpointed[1] == "True" else "none"
+    card = pair[f"gpu_{'ab'[side]}"]
+    if name == "fsdp_qlora" and card.startswith("RTX"):
+        found["interconnect"] = "pcie"
+        found["notes"] = "cards power-limited to 280 W" if card.startswith("RTX-3090") else ""
+    return found
+
+
+def _columns(pair: dict[str, str], side: int) -> dict[str, str]:
     letter = "ab"[side]
     own = {
         "model": f"{pair['model']} (llm-foundry config)" if pair["model"].startswith("mpt-") else pair["model"],
@@ -109,12 +123,11 @@ def _columns(pair: dict[str, str], side: int) -> dict[str, str]:
         "micro_batch": _side(pair.get("micro_batch", ""), side) or "1",  # the same on both sides, so it hardly matters
         "n_gpus": _side(pair.get("n_gpus", ""), side) or "1",
         "packing": "yes",
-        "notes": notes if "model-parallel" in notes else "",
     }
-    own["n_nodes"] = str(math.ceil(int(own["n_gpus"]) / 8)) if own["n_gpus"].isdigit() else ""
-    # Cells of the table itself win over what the publication's stack implies.
+    nodes = str(math.ceil(int(own["n_gpus"]) / 8)) if own["n_gpus"].isdigit() else ""
+    # Cells of the table itself win over what the publication's recipe implies.
     stated = {key: _side(pair[key], side) for key in ("framework", "sharding", "lora_rank") if pair.get(key)}
-    return found | own | stated
+    return {"n_nodes": nodes} | _recipe(pair, side) | own | stated
 
 
 def _question(line: int, pair: dict[str, str], side: int) -> Settings | Skipped:
