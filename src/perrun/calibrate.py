@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ Array = npt.NDArray[np.float64]
 
 MINIMUM_RUNS = 60
 SCALE = 0.1  # log ratio beyond which a residual counts linearly instead of squared
-SHRINK = 30.0  # rows of all groups that stand beside a group's own in its range
+SHRINK = 200.0  # rows of all groups that stand beside a group's own in its range: groups are mostly one publication
 RANGE = (0.10, 0.90)
 
 
@@ -69,8 +70,8 @@ class Data:
     card: Question
     tokens: Array
     measured: Array
-    source: npt.NDArray[np.str_]
-    group: npt.NDArray[np.str_]
+    source: tuple[str, ...]
+    group: tuple[str, ...]
 
     def __len__(self) -> int:
         return len(self.questions)
@@ -159,16 +160,17 @@ def collect(runs: Iterable[Run | Settings | Skipped]) -> Data:
         card=_stack(Question, [asked for _, _, asked in kept]),
         tokens=np.array([float(speed.processed_tokens_per_s(found.setting, 1.0)) for found, _, _ in kept]),
         measured=np.array([found.measured.tokens_per_s for found, _, _ in kept], dtype=float),
-        source=np.array([found.run.source for found, _, _ in kept]),
-        group=np.array([speed.group(found.setting, found.stack) for found, _, _ in kept]),
+        source=tuple(found.run.source for found, _, _ in kept),
+        group=tuple(speed.group(found.setting, found.stack) for found, _, _ in kept),
     )
 
 
 def take(data: Data, rows: npt.NDArray[np.intp]) -> Data:
     """The rows of `data`."""
     pick = {f.name: getattr(data, f.name) for f in fields(Data)}
-    pick["questions"] = tuple(data.questions[i] for i in rows)
-    for name in ("tokens", "measured", "source", "group"):
+    for name in ("questions", "source", "group"):
+        pick[name] = tuple(pick[name][int(i)] for i in rows)
+    for name in ("tokens", "measured"):
         pick[name] = pick[name][rows]
     pick["work"] = Work(**{f.name: getattr(data.work, f.name)[rows] for f in fields(Work)})
     pick["card"] = Question(**{f.name: getattr(data.card, f.name)[rows] for f in fields(Question)})
@@ -187,10 +189,9 @@ def _law(x: Array) -> speed.Law:
 
 def solve(data: Data) -> tuple[speed.Law, dict[str, float]]:
     """The law and the standard errors of its constants."""
-    from scipy.optimize import least_squares  # heavy, and only fits need it
-
-    counts = Counter(data.source.tolist())
-    weight = np.array([counts[source] ** -0.25 for source in data.source.tolist()])  # a publication counts sqrt(n)
+    optimize = import_module("scipy.optimize")  # heavy, and only fits need it
+    counts = Counter(data.source)
+    weight = np.array([counts[source] ** -0.25 for source in data.source])  # a publication counts as sqrt(n) rows
     centre = np.log([PRIORS[name].centre for name in NAMES])
     spread = np.array([PRIORS[name].spread for name in NAMES])
 
@@ -199,7 +200,7 @@ def solve(data: Data) -> tuple[speed.Law, dict[str, float]]:
         robust = np.sign(e) * np.sqrt(2.0 * (np.sqrt(1.0 + e * e) - 1.0))
         return np.concatenate([weight * robust, (x - centre) / spread])
 
-    found = least_squares(cost, centre, bounds=(centre - 3 * spread, centre + 3 * spread), xtol=1e-10)
+    found = optimize.least_squares(cost, centre, bounds=(centre - 3 * spread, centre + 3 * spread), xtol=1e-10)
     covariance = np.linalg.inv(found.jac.T @ found.jac)
     errors = np.exp(found.x) * np.sqrt(np.diag(covariance))
     return _law(found.x), dict(zip(NAMES, errors.tolist(), strict=True))
@@ -208,19 +209,19 @@ def solve(data: Data) -> tuple[speed.Law, dict[str, float]]:
 def left_out(data: Data) -> Array:
     """Residuals of every run by the fit without its publication."""
     found = np.empty(len(data))
-    for source in sorted(set(data.source.tolist())):
-        out = data.source == source
+    for source in sorted(set(data.source)):
+        out = np.array([other == source for other in data.source])
         law, _ = solve(take(data, np.flatnonzero(~out)))
         found[out] = residuals(take(data, np.flatnonzero(out)), law)
     return found
 
 
-def ranges(groups: npt.NDArray[np.str_], residual: Array) -> dict[str, tuple[float, float]]:
+def ranges(groups: Sequence[str], residual: Array) -> dict[str, tuple[float, float]]:
     """By group the factors on tokens/s between which 80 % of runs lie, small groups drawn towards all runs."""
     whole = np.quantile(residual, RANGE)
     found = {speed.EVERYWHERE: (float(np.exp(-whole[1])), float(np.exp(-whole[0])))}
-    for name in sorted(set(groups.tolist())):
-        own = residual[groups == name]
+    for name in sorted(set(groups)):
+        own = residual[np.array([other == name for other in groups])]
         share = len(own) / (len(own) + SHRINK)
         both = share * np.quantile(own, RANGE) + (1.0 - share) * whole
         found[name] = float(np.exp(-both[1])), float(np.exp(-both[0]))
@@ -243,7 +244,7 @@ def fit(runs: Iterable[Run | Settings | Skipped]) -> Fit:
         )
     law, errors = solve(data)
     out = left_out(data)
-    counts: dict[str, int] = dict(Counter(data.group.tolist())) | {speed.EVERYWHERE: len(data)}
+    counts = dict(Counter(data.group)) | {speed.EVERYWHERE: len(data)}
     calibration = speed.Calibration(law, ranges(data.group, out))
     return Fit(calibration, errors, counts, fingerprint(data), data, out)
 

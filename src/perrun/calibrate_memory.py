@@ -6,7 +6,7 @@ The closed form of allocated memory has no free constant; only the way from it t
 import hashlib
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -102,10 +102,11 @@ def _predict(values: npt.NDArray[np.float64], table: dict[str, Any]) -> npt.NDAr
         )
         for varying in (False, True)
     )
-    reserved = np.where(table["varying"], varied, plain) * GIB
+    reserved: Any = cast(Any, np).where(table["varying"], varied, plain) * GIB
     device = allocator.device_bytes(reserved, table["allocated"] * GIB, table["several"], table["usable"] * GIB, fitted)
     fixed = fitted.context + np.where(table["several"], fitted.communicator, 0.0)
-    return np.where(table["kind"] == "device", device, device - fixed) / GIB
+    found: npt.NDArray[np.float64] = cast(Any, np).where(table["kind"] == "device", device, device - fixed) / GIB
+    return found
 
 
 def _table(found: list[Row]) -> dict[str, Any]:
@@ -133,7 +134,9 @@ def fit(runs: list[Settings]) -> Fit:
 
     Deterministic. Standard errors from the Jacobian at the solution. Raises InvalidInput below 30 usable runs.
     """
-    from scipy.optimize import least_squares
+    import scipy.optimize
+
+    least_squares = cast(Any, scipy.optimize).least_squares  # scipy ships no types
 
     found = rows(runs)
     if len(found) < MINIMUM_RUNS:
@@ -142,8 +145,12 @@ def fit(runs: list[Settings]) -> Fit:
         )
     count = Counter(row.source for row in found)
     weight = np.array([count[row.source] ** -0.25 for row in found])
-    solved = least_squares(
-        lambda values: residuals(values, found) * weight,
+
+    def weighed(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        return residuals(values, found) * weight
+
+    solved: Any = least_squares(
+        weighed,
         START,
         bounds=(LOWER, UPPER),
         loss="soft_l1",
@@ -151,7 +158,7 @@ def fit(runs: list[Settings]) -> Fit:
     )
     values = {name: round(float(v), 3) for name, v in zip(PARAMETERS, solved.x, strict=True)}
     left = residuals(np.array(list(values.values())), found)
-    spread = np.linalg.pinv(solved.jac.T @ solved.jac) * float(np.mean(left**2))
+    spread: npt.NDArray[np.float64] = cast(Any, np.linalg).pinv(solved.jac.T @ solved.jac) * float(np.mean(left**2))
     errors = {name: round(float(e), 3) for name, e in zip(PARAMETERS, np.sqrt(np.diag(spread)), strict=True)}
     return Fit(values, errors, left, found)
 

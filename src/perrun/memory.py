@@ -19,6 +19,10 @@ Lines = dict[str, Any]
 
 PHASES = ("forward", "loss", "backward", "gradients", "embedding", "optimizer")
 
+# Two cuBLAS handles of 4096 x 1024 x 2 + 16 x 1024 x 8 bytes (getChosenWorkspaceSize in pytorch/pytorch,
+# aten/src/ATen/cuda/CublasHandlePool.cpp); 32 MiB each on Hopper, which is still nothing beside a model.
+CUBLAS_WORKSPACES = 2 * (4096 * 1024 * 2 + 16 * 1024 * 8)
+
 LAWS = {
     "base weights": "frozen or trained weights at their stored bits, shard of this rank",
     "autocast copies": "bf16 copies of fp32 matrices that autocast caches from forward to backward",
@@ -33,6 +37,7 @@ LAWS = {
     "dequantised weights": "the largest k-bit matrix unpacked to bf16",
     "sharding buffers": "gathered layers, reduce buckets",
     "reference model": "DPO's second copy of the weights",
+    "cuBLAS workspaces": "two handles (forward and autograd thread) of 8.125 MiB",
     "inputs": "ids, labels, masks, rotary tables",
 }
 
@@ -327,6 +332,7 @@ def _resident(setting: Setting, stack: Stack, w: Weights, share: sharding.Shares
         "sharding buffers": np.where(np.asarray(setting.n_gpus) > 1, buckets, 0.0),
         "reference model": frozen + own if setting.objective == "dpo" and not setting.adapters else 0.0,
         "inputs": 40.0 * setting.micro_batch * setting.seq_len,
+        "cuBLAS workspaces": CUBLAS_WORKSPACES,
     }
 
 

@@ -145,7 +145,7 @@ def _within(plan_: Plan, wish: Wish) -> bool:
 def _too_dear(plans: list[Plan], wish: Wish) -> NothingFits:
     cheapest = min(plans, key=lambda p: p.usd)
     fastest = min(plans, key=lambda p: p.hours)
-    parts = []
+    parts: list[str] = []
     if wish.budget_usd is not None:
         parts.append(f"no plan under ${wish.budget_usd:,.2f}: the cheapest is ${cheapest.usd:,.2f}")
     if wish.deadline_h is not None:

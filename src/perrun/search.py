@@ -1,7 +1,7 @@
 """The vectorised search: the best strategy for each rig, all candidates of one category in one call of the laws."""
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,7 @@ from perrun.errors import InvalidInput, MissingFact, PerrunError
 from perrun.facts import gpus, stacks
 from perrun.facts.stacks import Stack
 from perrun.setting import Setting
-from perrun.strategies import Category, build, categories, degrees, micro_batches, ranks_per_copy
+from perrun.strategies import Category, build, categories, micro_batches, ranks_per_copy
 from perrun.terms import Job, Model, Rejected, Rig, Strategy
 from perrun.units import GIB
 
@@ -60,7 +60,7 @@ def admit(job: Job, model: Model, fixed: dict[str, Any], rigs: list[Rig]) -> tup
         try:
             gpu = gpus.get(rig.gpu)
             sharding = fixed.get("sharding") or ("ddp" if rig.n_gpus > 1 else "none")
-            probe = Strategy(sharding=sharding, framework=stack.framework, **degrees(fixed))
+            probe = build(Category("full", False, sharding), 1, 1, fixed, stack)
             estimate.check(job, probe, rig, gpu, model)
             has = estimate.usable_gib(gpu, rig)
             card = speed.card(gpu, rig)
@@ -92,7 +92,7 @@ def _candidates(job: Job, rigs: _Rigs, fixed: dict[str, Any], framework: str) ->
 
 def _stack_cards(cards: list[Any], index: Array) -> Any:
     """One Card whose numbers are arrays over candidates."""
-    kind = type(cards[0])
+    kind: Any = cast(Any, type(cards[0]))
     columns: dict[str, Any] = {}
     for column in fields(kind):
         values = [getattr(card, column.name) for card in cards]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 from perrun.facts import stacks
 from perrun.facts.stacks import Stack
@@ -45,7 +45,7 @@ def categories(fixed: dict[str, Any], framework: str, several: bool) -> Iterator
 def _options(chosen: Any, otherwise: tuple[Any, ...]) -> tuple[Any, ...]:
     if chosen is None:
         return otherwise
-    return chosen if isinstance(chosen, tuple) else (chosen,)
+    return cast(tuple[Any, ...], chosen) if isinstance(chosen, tuple) else (chosen,)
 
 
 def micro_batches(job: Job, data_parallel: int, fixed: int | None) -> list[tuple[int, int]]:

@@ -213,8 +213,10 @@ class Estimate(Noun):
     fits_probability: Share
     why_not: str | None = None
     assumed: dict[str, Any] = Field(default_factory=dict, description="settings that the stack's profile filled in")
-    trace: list[Note] = Field(default_factory=list)
-    remedies: list[Remedy] = Field(default_factory=list, description="changes that make it fit, least costly first")
+    trace: list[Note] = Field(default_factory=list[Note])
+    remedies: list[Remedy] = Field(
+        default_factory=list[Remedy], description="changes that make it fit, least costly first"
+    )
 
 
 class Offer(Noun):

@@ -15,22 +15,22 @@ from perrun.facts import tables
 class Stack:
     """One row of stacks.csv: the defaults of one framework over a range of versions.
 
-    weights_default: dtype the weights are stored in unless told (TRL: fp32!). kbit_upcast: what preparation of
-    a k-bit base turns to fp32: no, norms, or all that is not quantised (norms, embeddings, head). autocast: forward runs under bf16 autocast also on bf16 weights.
-    adapter_dtype: of LoRA matrices on a bf16 base. kernels: eager, liger, unsloth, fused, compiled, te (what the
-    elementwise work and its saved tensors look like). loss: plain (all logits, fp32 copies), chunked (head over
-    everything, loss by chunks) or fused (head and loss together, logits never stored). optimizer_impl: foreach
-    (temporary copy of the states), fused or loop. quantises_experts: 4-bit loading reaches the experts of a
-    mixture. shards_quantised: its sharding can split a k-bit base. master_weights: bf16 weights with an fp32 copy
-    in the optimizer. keeps_logits: the 16-bit logits stay alive beside their fp32 copies until backward.
-    fsdp_upcasts: under FSDP with mixed precision trained parameters are stored in fp32 (accelerate). fsdp_retains:
-    with frozen parameters FSDP 1 holds every layer's input and its gradient until backward ends.
-    fsdp_no_sync: while gradients accumulate they are kept whole on every rank, for frozen parameters of a flat unit
-    too. kbit_saves_inputs: matrices of a 4-bit base keep their inputs (bitsandbytes before 0.42, MatMul4Bit).
-    experts: of a mixture run in a `loop` or as `grouped` products. selective: what selective checkpointing computes
-    again: `ops` (every second product) or `attention`. document_mask: packed rows do not see each other. engine:
-    deepspeed where its hooks run round every module. attention_kernel: flash1 where a stack's flash attention is
-    that old.
+    weights_default: dtype the weights are stored in unless told (TRL: fp32!). kbit_upcast: what preparation of a
+    k-bit base turns to fp32: no, norms, or all that is not quantised (norms, embeddings, head). autocast: forward
+    runs under bf16 autocast also on bf16 weights. adapter_dtype: of LoRA matrices on a bf16 base. kernels: eager,
+    liger, unsloth, fused, compiled, te (what the elementwise work and its saved tensors look like). loss: plain
+    (all logits, fp32 copies), chunked (head over everything, loss by chunks) or fused (head and loss together,
+    logits never stored). optimizer_impl: foreach (temporary copy of the states), fused or loop. quantises_experts:
+    4-bit loading reaches the experts of a mixture. shards_quantised: its sharding can split a k-bit base.
+    master_weights: bf16 weights with an fp32 copy in the optimizer. keeps_logits: the 16-bit logits stay alive
+    beside their fp32 copies until backward. fsdp_upcasts: under FSDP with mixed precision trained parameters are
+    stored in fp32 (accelerate). fsdp_retains: with frozen parameters FSDP 1 holds every layer's input and its
+    gradient until backward ends. fsdp_no_sync: while gradients accumulate they are kept whole on every rank, for
+    frozen parameters of a flat unit too. kbit_saves_inputs: matrices of a 4-bit base keep their inputs
+    (bitsandbytes before 0.42, MatMul4Bit). experts: of a mixture run in a `loop` or as `grouped` products.
+    selective: what selective checkpointing computes again: `ops` (every second product) or `attention`.
+    document_mask: packed rows do not see each other. engine: deepspeed where its hooks run round every module.
+    attention_kernel: flash1 where a stack's flash attention is that old.
     """
 
     framework: str

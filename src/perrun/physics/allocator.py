@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 GIB = 1024.0**3
 
@@ -16,8 +15,9 @@ def reserved_bytes(
     It hardly reuses a block for a larger size, so pools of different sizes add up even where their phases do not
     overlap: the layers' activations, the logits and their copies, gradients and the optimizer's temporaries. Each
     pool counts with the share that is not served from another pool's blocks (fitted, see calibration). Where the
-    length of rows varies from step to step (`varying`), blocks fit even less. It is never less than the allocated peak. Source of the mechanism: torch/c10 CUDACachingAllocator (blocks over 1 MiB are
-    split and reused only within a segment).
+    length of rows varies from step to step (`varying`), blocks fit even less. It is never less than the allocated
+    peak. Source of the mechanism: torch/c10 CUDACachingAllocator (blocks over 1 MiB are split and reused only
+    within a segment).
     """
     lengths = 1.0 + (reuse.varying if varying else 0.0)
     by_tokens = activations + reuse.layer * layer + reuse.logits * logits
@@ -62,7 +62,7 @@ def fits_probability(allocated: Any, several_gpus: Any, usable: Any, reuse: Reus
     return normal_cdf(np.log(room / need) / spread)
 
 
-def normal_cdf(z: Any) -> npt.NDArray[np.float64]:
+def normal_cdf(z: Any) -> Any:
     """Standard normal distribution function, Abramowitz and Stegun 26.2.17 (absolute error below 7.5e-8)."""
     z = np.asarray(z, dtype=float)
     t = 1.0 / (1.0 + 0.2316419 * np.abs(z))

@@ -1,5 +1,7 @@
 """Which parameters a method trains, and how many: sums over the matrices of the shape."""
 
+from typing import Any
+
 from perrun.shapes import Layer, Linear, Shape
 
 ATTENTION_NAMES = {
@@ -50,7 +52,7 @@ def _names(targets: str) -> tuple[str, ...]:
     return tuple(name for short in names for name in (short, f"{short}_proj"))
 
 
-def adapter_params(linear: Linear, rank: float, dora: bool = False) -> float:
+def adapter_params(linear: Linear, rank: Any, dora: bool = False) -> Any:
     """LoRA parameters on one matrix: A [rank, in] and B [out, rank]; DoRA adds a magnitude [out].
 
     Source: LoRA, arXiv 2106.09685 section 4.1; DoRA, arXiv 2402.09353 section 3.
@@ -59,12 +61,12 @@ def adapter_params(linear: Linear, rank: float, dora: bool = False) -> float:
     return linear.copies * one
 
 
-def adapters_of(layer: Layer, targets: str, rank: float, dora: bool = False) -> float:
+def adapters_of(layer: Layer, targets: str, rank: Any, dora: bool = False) -> Any:
     """Adapter parameters of one layer."""
     return sum(adapter_params(m, rank, dora) for m in layer.linears if targeted(m, targets)) or 0.0
 
 
-def adapters_total(shape: Shape, targets: str, rank: float, dora: bool = False) -> float:
+def adapters_total(shape: Shape, targets: str, rank: Any, dora: bool = False) -> Any:
     """Adapter parameters of the whole model."""
     return sum(layer.count * adapters_of(layer, targets, rank, dora) for layer in shape.layers) or 0.0
 

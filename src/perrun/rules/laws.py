@@ -1,4 +1,4 @@
-"""The arithmetic of the published rules, as their pages state it. None of it is ours; docs/seeds.md says how far off."""
+"""The arithmetic of the published rules, as their pages state it; docs/seeds.md says how far off they are."""
 
 import re
 
