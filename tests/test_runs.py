@@ -213,6 +213,7 @@ class TestNotes:
         assert question(notes="cards power-limited to 280 W, no NVLink").rig.power_limit_w == 280
         assert question(gpu="H100-SXM-96GB (500W)").rig.power_limit_w == 500
         assert question().rig.power_limit_w is None
+        assert set(question(notes="rowwise; POWER LIMITED B200").unscored) == {"speed"}
 
     def test_gptq_base_with_lora_is_qlora_on_gptq(self) -> None:
         s = question(method="other", notes="config x; GPTQ 4-bit base + LoRA; nvidia-smi 17307 MiB")

@@ -113,6 +113,12 @@ def test_budgets_break_only_with_enough_runs() -> None:
     assert {one.statistic for one in scores.broken("memory", {"allocated": bad})} == {"p90", "bias"}
 
 
+def test_budget_of_each_publication() -> None:
+    fine = scores.Score(n=10, median=0.3, p90=0.4, bias=0.19, coverage=1)
+    found = scores.broken("speed", {"source a": fine, "source b": fine.model_copy(update={"bias": -0.21})})
+    assert [(one.group, one.statistic, one.value) for one in found] == [("source b", "bias", -0.21)]
+
+
 def test_row_of_the_answer_keeps_its_own_columns(tmp_path: Path) -> None:
     path = table(tmp_path, "20,GiB,allocated,ok,500,a7,,mine", header=f"{HEADER},predicted", row=ROW)
     (row,) = v.validate([path], estimate=always).rows

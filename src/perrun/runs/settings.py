@@ -6,6 +6,7 @@ the row Skipped, or leaves one figure unscored, with the reason.
 
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from pydantic import ValidationError
@@ -132,7 +133,9 @@ def _settings(row: _Row) -> Settings:
     )
     method, variant = _method(row, variant)
     stack = _stack(row)
-    model = models.get(_stated(row, "model"))
+    model = _model(_stated(row, "model"))
+    if isinstance(model, PerrunError):
+        raise model
     gpu, rig = _rig(row)
     layout = spellings.layout(row.cell("sharding"), row.notes)
     strategy = _strategy(row, stack, rig, layout)
@@ -159,9 +162,18 @@ def _settings(row: _Row) -> Settings:
         variant=variant,
         measured=measured,
         assumed=row.assumed,
-        unscored=_unscored(row, lengths, rig),
+        unscored=_unscored(row, lengths, rig, variant),
         unpredictable=_unpredictable(row),
     )
+
+
+@cache
+def _model(name: str) -> Model | PerrunError:
+    """The model of a name, or why there is none: asked once, for the hub may be slow to say no."""
+    try:
+        return models.get(name)
+    except PerrunError as why:
+        return why
 
 
 def _stack(row: _Row) -> Stack:
@@ -377,7 +389,7 @@ def _unpredictable(row: _Row) -> frozenset[str]:
     return frozenset(found)
 
 
-def _unscored(row: _Row, lengths: _Lengths, rig: Rig) -> dict[str, str]:
+def _unscored(row: _Row, lengths: _Lengths, rig: Rig, variant: Variant) -> dict[str, str]:
     found = say.doubts(row.notes)
     if not lengths.longest_known:
         found["memory"] = found["fit"] = "the longest sequence is not stated"
@@ -385,6 +397,8 @@ def _unscored(row: _Row, lengths: _Lengths, rig: Rig) -> dict[str, str]:
         found["speed"] = lengths.why_mean
     if "gpu" in row.assumed:
         found["speed"] = found["fit"] = "the GPU is not stated"
+    if variant.power_limited and rig.power_limit_w is None:
+        found.setdefault("speed", "the card's power is limited to what is not stated")
     if "usable_gib" in row.assumed:
         found.setdefault("fit", "the usable memory of the card is not known")
     if "sharding" in row.assumed and rig.n_gpus > 1 and row.cell("sharding") == "":

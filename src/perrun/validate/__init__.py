@@ -114,6 +114,7 @@ def summary(found: Sequence[Row]) -> Summary:
     outcome = _scores.outcomes(pair for row in found for pair in _rows.outcome(row))
     by_kind = _scores.by(memory, lambda point: point.kind)
     skipped = [row.skipped for row in found if row.skipped]
+    by_publication = _scores.by(speed, lambda point: _scores.SOURCE + point.source)
     all_memory, all_speed = _scores.score(known), _scores.score(speed)
     return Summary(
         rows=len(found),
@@ -136,7 +137,7 @@ def summary(found: Sequence[Row]) -> Summary:
         ),
         outcomes=outcome,
         broken=_scores.broken("memory", by_kind | {"all": all_memory})
-        + _scores.broken("speed", {"all": all_speed})
+        + _scores.broken("speed", {"all": all_speed} | by_publication)
         + _scores.broken("outcome", {"all": outcome}),
     )
 

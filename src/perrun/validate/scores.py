@@ -12,6 +12,8 @@ from perrun.terms import Noun
 # An outcome is called between these probabilities of fitting; in between the answer is "may fit".
 FITS = 0.9
 FITS_NOT = 0.1
+EACH_SOURCE = "each source"
+SOURCE = "source "
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,19 +112,29 @@ def outcomes(pairs: Iterable[tuple[float, str]]) -> Outcomes:
 
 
 def broken(figure: str, scores: Mapping[str, Score | Outcomes | None]) -> list[Broken]:
-    """Budgets of `figure` (budgets.csv) that the scores by group do not keep; groups without enough runs are left."""
+    """Budgets of `figure` (budgets.csv) that the scores by group do not keep; groups without enough runs are left.
+
+    A budget for the group EACH_SOURCE holds for the scores of every publication, whose groups begin with SOURCE.
+    """
     found: list[Broken] = []
     for row in tables.read("budgets"):
-        one = scores.get(row["group"])
-        if row["figure"] != figure or one is None:
+        if row["figure"] != figure:
             continue
-        value = getattr(one, row["statistic"])
-        n = one.n if isinstance(one, Score) else one.oom if row["statistic"] == "oom_warned" else one.ok
-        low, high = tables.number(row["low"]), tables.number(row["high"])
-        if value is None or n < int(row["min_n"]):
-            continue
-        if (low is not None and value < low) or (high is not None and value > high):
-            found.append(
-                Broken(figure=figure, group=row["group"], statistic=row["statistic"], value=value, low=low, high=high)
-            )
+        each = [name for name in scores if name.startswith(SOURCE)] if row["group"] == EACH_SOURCE else [row["group"]]
+        found += [kept for name in each if (kept := _kept(row, name, scores.get(name))) is not None]
     return found
+
+
+def _kept(row: dict[str, str], group: str, one: Score | Outcomes | None) -> Broken | None:
+    """What breaks one budget; None when it is kept or there are too few runs to say."""
+    if one is None:
+        return None
+    statistic = row["statistic"]
+    value = getattr(one, statistic)
+    n = one.n if isinstance(one, Score) else one.oom if statistic == "oom_warned" else one.ok
+    low, high = tables.number(row["low"]), tables.number(row["high"])
+    if value is None or n < int(row["min_n"]):
+        return None
+    if (low is None or value >= low) and (high is None or value <= high):
+        return None
+    return Broken(figure=row["figure"], group=group, statistic=statistic, value=value, low=low, high=high)
