@@ -151,6 +151,7 @@ class TestSettings:
             ({"seq_len": "4k"}, "seq_len '4k' is not a number"),
             ({"seq_len": "nan"}, "seq_len 'nan' is not possible"),
             ({"n_nodes": "3"}, "must be a multiple of n_nodes"),
+            ({"sharding": "tp0"}, "sharding 'tp0'"),
             ({"sharding": "tp3"}, "8 GPUs cannot hold a model split 3 ways"),
             ({"sharding": "fsdp9"}, "sharding 'fsdp9'"),
             ({"sharding": "hybrid"}, "does not say how the model is split"),

@@ -4,12 +4,16 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
 
+from perrun import runs
 from perrun import validate as v
 from perrun.errors import InvalidInput, MissingFact
+from perrun.estimate import estimate_setting
 from perrun.runs import Settings
 from perrun.terms import Estimate, Memory
-from perrun.validate import paired, scores
+from perrun.validate import paired, rows, scores
 from perrun.validate.scores import Point
 
 HEADER = (
@@ -173,6 +177,25 @@ def test_left_out_predicts_each_publication_from_the_others(tmp_path: Path) -> N
     # "somebody" (two runs) is predicted from one other run, "other" from two
     allocated = [row.estimate.memory.allocated_gib for row in found if row.estimate]
     assert allocated == [10, 20, 10]
+
+
+SHIPPED = Path(__file__).parents[1] / "runs"
+ODD = ["", "0", "-1", "1e400", "nan", "inf", "999999999999", "tp0", "fsdp-tp16-pp999", "zero3", "full", "qdora", "fp8"]
+ODD += ["nvfp4", "galore", "attn-qv", ",,,", "eager", "both", "ppo", "T4-16GB", "H100", "deepspeed", "EP 0; VP 0"]
+ODD += ["model-parallel degree 0", "[suspect]", "openai/gpt-oss-120b", "deepseek-ai/DeepSeek-V3", "1.5", "\uff11", "no"]
+
+
+@settings(max_examples=150, deadline=None)
+@given(some.data())
+def test_no_cell_of_a_row_can_crash_it(data: some.DataObject) -> None:
+    path = data.draw(some.sampled_from(sorted(path for path in SHIPPED.glob("*.csv") if "pairs" not in path.name)))
+    run = data.draw(some.sampled_from(runs.read(path)))
+    words = some.text(some.characters(exclude_characters="/"), max_size=8)  # owner/name would ask the hub
+    odd = some.one_of(some.sampled_from(ODD), words)
+    changed = data.draw(some.dictionaries(some.sampled_from(sorted(run.columns)), odd, min_size=1, max_size=3))
+    row = rows.predict(runs.settings(run.model_copy(update={"columns": run.columns | changed})), estimate_setting)
+    json.dumps(row.to_dict(), allow_nan=False)
+    assert (row.skipped is None) == (row.estimate is not None)
 
 
 PAIRS = "source,model,method,precision_a,precision_b,seq_len,micro_batch,n_gpus,gpu_a,gpu_b,speedup_b_over_a,notes"

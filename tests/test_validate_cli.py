@@ -1,6 +1,7 @@
 """perrun validate as a command: measured rows in, answers and complaints out."""
 
 import contextlib
+import csv
 import json
 from pathlib import Path
 
@@ -46,6 +47,15 @@ def test_bad_rows_are_named_and_the_rest_is_predicted(tmp_path: Path, capsys: py
     assert (impossible["line"], "seq_len '-3' is not possible" in impossible["skipped"]) == (4, True)
     assert run(["validate", path]) == 0
     assert "seq_len '-3' is not possible" in capsys.readouterr().out
+
+
+def test_csv_of_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, MISTRAL, MISTRAL.replace("A100-SXM4-80GB", "Z9-1TB"))
+    assert run(["validate", path, "--csv"]) == 0
+    good, unknown = csv.DictReader(capsys.readouterr().out.splitlines())
+    assert float(good["measured_peak_mem_gib"]) == 24.871
+    assert float(good["predicted_allocated_gib"]) == pytest.approx(24.871, rel=0.03)
+    assert (unknown["line"], unknown["predicted_allocated_gib"], "Z9-1TB" in unknown["skipped"]) == ("3", "", True)
 
 
 def test_a_wrong_table_is_one_line_and_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -178,7 +178,7 @@ def layout(cell: str, notes: str) -> Layout:
     text = re.sub(r"zero-?(stage)?-?(?=\d)", "zero", text)
     for part in () if text in UNKNOWN else text.split("-"):
         degree = re.fullmatch(r"(tp|pp|cp|ep|dp|sp)(\d+)", part)
-        if degree:
+        if degree and int(degree[2]) > 0:
             degrees[degree[1]] = int(degree[2])
         elif part in _BASES:
             base = _BASES[part]

@@ -41,6 +41,8 @@ def validate(
     paired = _pairs(pairs) if pairs else None
     if output.get("json"):
         show.as_json(_merged(answer, paired))
+    elif output.get("csv"):
+        _show_rows([*(answer.rows if answer else []), *(paired.rows if paired else [])])
     else:
         if answer is not None:
             _show_runs(answer, output)
@@ -71,6 +73,19 @@ def _merged(answer: Any, paired: Any) -> dict[str, Any]:
         return dict(paired.model_dump())
     found = dict(answer.model_dump())
     return found | {"pairs": paired.model_dump()} if paired is not None else found
+
+
+def _show_rows(rows: list[dict[str, Any]]) -> None:
+    """Every row as CSV: where it stands, each predicted and measured figure, and why it is refused."""
+    table: list[dict[str, Any]] = []
+    for row in rows:
+        flat = {name: row.get(name, "") for name in ("file", "line", "source", "skipped")}
+        for side in ("predicted", "measured"):
+            flat |= {f"{side}_{name}": value for name, value in row[side].items()}
+        table.append(flat)
+    columns = list(dict.fromkeys(name for flat in table for name in flat))
+    cells = [["" if flat.get(name) is None else flat[name] for name in columns] for flat in table]
+    show.rows(columns, cells, {"csv": True})
 
 
 def _limits(one: Any) -> str:
