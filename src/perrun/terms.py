@@ -228,12 +228,26 @@ class Offer(Noun):
     term: Term = "on-demand"
     usd_per_hour: Annotated[float, Field(gt=0)]
     rig: Rig
-    billing_increment_s: Annotated[float, Field(gt=0)] = 1
-    minimum_s: Annotated[float, Field(ge=0)] = 0
+    billing_increment_s: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, description="time is billed in whole steps of this [s]; None: not known"
+    )
+    minimum_s: Annotated[float, Field(ge=0)] = Field(default=0, description="least time billed [s]")
+    billed_while_stopped: str = Field(default="", description="what the meter counts while the machine is stopped")
     storage_usd_per_gb_month: float | None = None
     egress_usd_per_gb: float | None = None
+    deposit_usd: float | None = Field(default=None, description="smallest payment or balance that starts a machine")
+    boot_s: float | None = Field(default=None, description="from order to shell, as the provider states [s]")
     interruption_class: str | None = Field(default=None, description="share interrupted in a month, as published")
-    block_gpu_hours: float | None = Field(default=None, description="GPU-hours of a prepaid block")
+    mtbi_hours: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, description="your own mean time between interruptions [h]"
+    )
+    block_gpu_hours: tuple[Positive, ...] = Field(
+        default=(), description="sizes of the blocks in which GPU-hours are sold; any mix can be bought"
+    )
+    reservation_hours: tuple[float, ...] = Field(
+        default=(), description="lengths that can be reserved [h]; a run pays the shortest that holds it"
+    )
+    note: str = Field(default="", description="what a buyer must know")
     observed_at: date
     source: str
 
@@ -282,6 +296,43 @@ class PlanAnswer(Noun):
     verdict: str
     assumptions: list[str]
     prices_as_of: date | None = None
+
+
+class Side(Noun):
+    """One of two rigs compared: what it costs, how it is laid out, what bounds it."""
+
+    rig: Rig
+    precision: Precision
+    usd_per_gpu_hour: float
+    price_of: str = Field(description="where the price comes from")
+    hours: float
+    usd: float = Field(description="training hours x price x GPUs")
+    tokens_per_s: float
+    strategy: Strategy
+    bound_by: str = Field(description="the part of a step that takes the most time, with its share")
+
+
+class Comparison(Noun):
+    """The break-even between two rigs on one job: rent B only if the speed-up beats the price ratio."""
+
+    job: Job
+    a: Side
+    b: Side
+    speedup: float = Field(description="tokens/s of B over A")
+    speedup_low: float = Field(description="lower end of the 80 % range")
+    speedup_high: float
+    price_ratio: float = Field(description="price of B over A: the speed-up at which both cost the same")
+    usd_a: float
+    usd_b: float
+    probability_b_cheaper: Share
+    flip_price_b: float = Field(description="price of B per GPU-hour at which the verdict flips [USD]")
+    flip_price_b_low: float
+    flip_price_b_high: float
+    hours_saved: float = Field(description="wall-clock hours that B saves on this run")
+    hour_worth: float | None = Field(default=None, description="what a saved hour must be worth for B to pay [USD]")
+    verdict: str
+    fp8: "Comparison | None" = Field(default=None, description="the same with FP8 on B, where B can")
+    fp8_note: str = ""
 
 
 class Run(Noun):

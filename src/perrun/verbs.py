@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from perrun.errors import InvalidInput
-from perrun.terms import Estimate, Job, Model, Offer, PlanAnswer, Rig, Strategy
+from perrun.terms import Comparison, Estimate, Job, Model, Offer, PlanAnswer, Rig, Strategy
 
 SHORTEST_CAP = 512
 
@@ -107,3 +107,36 @@ def largest(
 
     asked, found = job(model, given)
     return remedies.largest(what, asked, layout(asked, rig, strategy), rig, found)
+
+
+def compare(
+    model: str,
+    gpu_a: str,
+    gpu_b: str,
+    given: dict[str, Any] | None = None,
+    strategy: dict[str, Any] | None = None,
+    *,
+    n_gpus: int = 1,
+    n_nodes: int = 1,
+    price_a: float | None = None,
+    price_b: float | None = None,
+    provider: str | None = None,
+    term: str = "on-demand",
+    prices: str | Path | None = None,
+) -> Comparison:
+    """The break-even of card B over card A on one job; prices typed, of one provider, or the market's median."""
+    from perrun import decide
+    from perrun.facts import gpus
+
+    asked, found = job(model, given)
+    known = [] if price_a is not None and price_b is not None else offers(prices)
+
+    def price(card: str, typed: float | None) -> decide.Price:
+        if typed is None:
+            return decide.market_price(card, known, term, provider)
+        if not typed > 0:
+            raise InvalidInput(f"the price of {card} is {typed:g}", expected="dollars per GPU-hour, above 0")
+        return decide.Price(typed, "as typed")
+
+    a, b = (Rig(gpu=gpus.get(name).id, n_gpus=n_gpus, n_nodes=n_nodes) for name in (gpu_a, gpu_b))
+    return decide.compare(asked, found, a, b, price(a.gpu, price_a), price(b.gpu, price_b), strategy)
