@@ -18,6 +18,10 @@ from perrun.facts.stacks import Stack
 from perrun.runs import notes as say
 from perrun.runs import spellings
 from perrun.runs.adjust import adjusted
+from perrun.runs.cells import Row
+from perrun.runs.lengths import Lengths
+from perrun.runs.lengths import lengths as lengths_of
+from perrun.runs.measured import Measured, measured, unpredictable, unscored
 from perrun.runs.notes import Variant
 from perrun.runs.table import OVERFLOW
 from perrun.setting import Setting
@@ -27,23 +31,6 @@ from perrun.units import GB, GIB
 # Stands in where a row names no card: memory hardly depends on it. Most measured rows were taken on it.
 STAND_IN_GPU = "A100-SXM4-80GB"
 ADAPTER_METHODS = ("lora", "qlora", "lora-int8", "dora", "qdora")
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What a run reported. Memory per GPU in GiB; tokens_per_s over all GPUs; None: not published.
-
-    nvidia_smi_gib, allocated_gib and training_reserved_gib are further figures that the notes give beside the
-    row's own; training_reserved_gib is the 99th percentile over training steps, without evaluations.
-    """
-
-    peak_mem_gib: float | None
-    mem_kind: str
-    outcome: str
-    tokens_per_s: float | None
-    nvidia_smi_gib: float | None = None
-    allocated_gib: float | None = None
-    training_reserved_gib: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,41 +65,10 @@ class Settings:
     unpredictable: frozenset[str] = frozenset()
 
 
-class _Row:
-    """Cells of one row, and the profile that fills the empty ones."""
-
-    def __init__(self, run: Run) -> None:
-        self.run = run
-        self.notes = run.columns.get("notes", "")
-        self.assumed: dict[str, Any] = {}
-
-    def cell(self, name: str) -> str:
-        return self.run.columns.get(name, "")
-
-    def fill(self, name: str, value: Any) -> Any:
-        self.assumed[name] = value
-        return value
-
-    def choice(self, name: str, default: str) -> str:
-        value = spellings.choice(name, self.cell(name))
-        return self.fill(name, default) if value is None else value
-
-    def flag(self, name: str, default: bool) -> bool:
-        value = spellings.flag(name, self.cell(name))
-        return self.fill(name, default) if value is None else value
-
-    def whole(self, name: str) -> int | None:
-        value = spellings.number(name, self.cell(name), whole=True)
-        return None if value is None else int(value)
-
-    def number(self, name: str) -> float | None:
-        return spellings.number(name, self.cell(name))
-
-
 def settings(run: Run) -> Settings | Skipped:
     """The run as a question to the laws, or why it cannot be one. Never raises for what a cell says."""
     try:
-        return _settings(_Row(run))
+        return _settings(Row(run))
     except PerrunError as why:
         return Skipped(run, why.what if not why.expected else f"{why.what} (expected {why.expected})")
     except ValidationError as why:
@@ -121,7 +77,7 @@ def settings(run: Run) -> Settings | Skipped:
         return Skipped(run, f"{where}: {first['msg']}" if where else str(first["msg"]))
 
 
-def _settings(row: _Row) -> Settings:
+def _settings(row: Row) -> Settings:
     if OVERFLOW in row.run.columns:
         raise InvalidInput("the row has more cells than the header")
     variant = say.variant(
@@ -133,13 +89,13 @@ def _settings(row: _Row) -> Settings:
     )
     method, variant = _method(row, variant)
     stack = _stack(row)
-    model = _model(_stated(row, "model"))
+    model = _model(row.stated("model"))
     if isinstance(model, PerrunError):
         raise model
     gpu, rig = _rig(row)
     layout = spellings.layout(row.cell("sharding"), row.notes)
     strategy = _strategy(row, stack, rig, layout)
-    lengths = _lengths(row)
+    lengths = lengths_of(row)
     sequences = strategy.micro_batch * strategy.grad_accum * rig.n_gpus // (layout.tp * layout.pp * layout.cp)
     job = _job(row, stack, method, model, lengths).model_copy(update={"global_batch": sequences})
     setting = numbers.of(job, strategy, rig).with_(
@@ -149,7 +105,6 @@ def _settings(row: _Row) -> Settings:
         varying=lengths.varying,
         virtual=variant.virtual_stages,
     )
-    measured = _measured(row, setting)
     return Settings(
         run=row.run,
         model=model,
@@ -160,10 +115,10 @@ def _settings(row: _Row) -> Settings:
         rig=rig,
         setting=setting,
         variant=variant,
-        measured=measured,
+        measured=measured(row, setting),
         assumed=row.assumed,
-        unscored=_unscored(row, lengths, rig, variant),
-        unpredictable=_unpredictable(row),
+        unscored=unscored(row, lengths, rig, variant),
+        unpredictable=unpredictable(row),
     )
 
 
@@ -176,7 +131,7 @@ def _model(name: str) -> Model | PerrunError:
         return why
 
 
-def _stack(row: _Row) -> Stack:
+def _stack(row: Row) -> Stack:
     """The profile of the row's framework; of the one that it drives when it has none of its own. Raises UnknownName."""
     cell = row.cell("framework")
     if cell.lower() in spellings.UNKNOWN:
@@ -190,17 +145,9 @@ def _stack(row: _Row) -> Stack:
         raise unknown
 
 
-def _stated(row: _Row, name: str) -> str:
-    """A cell that no profile can fill. Raises InvalidInput when it is empty."""
-    cell = row.cell(name)
-    if cell.strip().lower() in spellings.UNKNOWN:
-        raise InvalidInput(f"the {name} is not stated")
-    return cell
-
-
-def _method(row: _Row, variant: Variant) -> tuple[str, Variant]:
+def _method(row: Row, variant: Variant) -> tuple[str, Variant]:
     """The method; `other` with LoRA on a GPTQ or AWQ base is QLoRA on that base, anything else has no law here."""
-    cell = _stated(row, "method").strip().lower()
+    cell = row.stated("method").strip().lower()
     if variant.adapters_on_experts:
         raise InvalidInput("adapters on expert tensors: perrun has no law for them")
     if cell != "other":
@@ -213,7 +160,7 @@ def _method(row: _Row, variant: Variant) -> tuple[str, Variant]:
     )
 
 
-def _rig(row: _Row) -> tuple[GPU, Rig]:
+def _rig(row: Row) -> tuple[GPU, Rig]:
     name, watts = spellings.gpu(row.cell("gpu"))
     card = gpus.get(name or row.fill("gpu", STAND_IN_GPU))
     n_gpus = row.whole("n_gpus") or row.fill("n_gpus", 1)
@@ -229,7 +176,7 @@ def _rig(row: _Row) -> tuple[GPU, Rig]:
     )
 
 
-def _strategy(row: _Row, stack: Stack, rig: Rig, layout: spellings.Layout) -> Strategy:
+def _strategy(row: Row, stack: Stack, rig: Rig, layout: spellings.Layout) -> Strategy:
     ranks = layout.tp * layout.pp * layout.cp
     if rig.n_gpus % ranks:
         raise InvalidInput(f"{rig.n_gpus} GPUs cannot hold a model split {ranks} ways ({row.cell('sharding')})")
@@ -271,42 +218,6 @@ def _default_sharding(stack: Stack, copies: int) -> str:
     return "zero1" if stack.framework in ("megatron", "nemo") else "ddp"
 
 
-@dataclass(frozen=True, slots=True)
-class _Lengths:
-    """Tokens of a sequence. longest_known: the longest sample had `longest` tokens; mean_known: likewise."""
-
-    longest: float
-    mean: float
-    longest_known: bool
-    mean_known: bool
-    why_mean: str = ""
-    varying: bool = True
-
-
-def _lengths(row: _Row) -> _Lengths:
-    tagged = say.tags(row.notes)
-    seq_len = row.number("seq_len")
-    mean = say.mean_length(row.notes)
-    packed = row.flag("packing", False)
-    if seq_len is None and mean is None:
-        raise InvalidInput("seq_len is not stated")
-    if seq_len is None and mean is not None:
-        return _Lengths(mean, mean, longest_known=False, mean_known=True)
-    if seq_len is None:
-        raise InvalidInput("seq_len is not stated")
-    exact = packed or "exact-seq" in tagged
-    if exact:
-        return _Lengths(seq_len, seq_len, longest_known=True, mean_known=True, varying=False)
-    reached = say.reaches_cap(row.notes)
-    if mean is not None:
-        padded = "padded to the longest" in row.notes
-        why = "padded to the longest of each batch, whose length is not stated" if padded else ""
-        return _Lengths(seq_len, min(mean, seq_len), longest_known=reached, mean_known=not padded, why_mean=why)
-    capped = "cap-seq" in tagged
-    why = "seq_len is only a cap and the mean length is not stated"
-    return _Lengths(seq_len, seq_len, longest_known=reached or not capped, mean_known=False, why_mean=why)
-
-
 def _check_targets(targets: str, model: Model) -> None:
     """Names that hit no module would mean a run without adapters, which nobody measured."""
     if targets.startswith(("all-linear", "attn")):
@@ -319,7 +230,7 @@ def _check_targets(targets: str, model: Model) -> None:
         )
 
 
-def _job(row: _Row, stack: Stack, method: str, model: Model, lengths: _Lengths) -> Job:
+def _job(row: Row, stack: Stack, method: str, model: Model, lengths: Lengths) -> Job:
     adapters: dict[str, Any] = {}
     if method in ADAPTER_METHODS:
         adapters["lora_rank"] = row.whole("lora_rank") or row.fill("lora_rank", stack.lora_rank)
@@ -339,68 +250,3 @@ def _job(row: _Row, stack: Stack, method: str, model: Model, lengths: _Lengths) 
         packing=row.flag("packing", False),
         **adapters,
     )
-
-
-def _measured(row: _Row, setting: Setting) -> Measured:
-    peak = row.number("peak_mem_gb")
-    unit = row.cell("mem_unit")
-    if peak is not None and unit not in ("GB", "GiB"):
-        unit = row.fill("mem_unit", "GB")
-    outcome = row.cell("outcome").lower()
-    if outcome not in ("", "ok", "oom"):
-        raise InvalidInput(f"outcome {outcome!r} is neither ok nor oom")
-    return Measured(
-        peak_mem_gib=peak * GB / GIB if peak is not None and unit == "GB" else peak,
-        mem_kind=row.cell("mem_kind").lower() or ("unknown" if peak is not None else ""),
-        outcome=outcome,
-        tokens_per_s=_tokens_per_s(row, setting),
-        nvidia_smi_gib=say.nvidia_smi_gib(row.notes),
-        allocated_gib=say.allocated_gib(row.notes),
-        training_reserved_gib=say.training_reserved_gib(row.notes),
-    )
-
-
-def _tokens_per_s(row: _Row, setting: Setting) -> float | None:
-    """As published, else by arithmetic where every sequence has exactly seq_len tokens."""
-    published = row.number("tokens_per_s")
-    exact = setting.packing or "exact-seq" in say.tags(row.notes)
-    if published is not None or not exact or "truncated" in row.notes:
-        return published
-    samples = row.number("samples_per_s")
-    if samples is not None:
-        return samples * float(setting.seq_len)
-    step = row.number("step_time_s")
-    if step is None:
-        return None
-    per_step = setting.micro_batch * setting.data_parallel * setting.seq_len
-    if "per micro step" not in row.notes.lower():
-        per_step = per_step * setting.grad_accum
-    return float(per_step) / step
-
-
-def _unpredictable(row: _Row) -> frozenset[str]:
-    found: set[str] = set()
-    if row.number("seq_len") is None:
-        found |= {"memory", "fit"}
-    if "gpu" in row.assumed:
-        found |= {"speed", "fit"}
-    if "usable_gib" in row.assumed:
-        found.add("fit")
-    return frozenset(found)
-
-
-def _unscored(row: _Row, lengths: _Lengths, rig: Rig, variant: Variant) -> dict[str, str]:
-    found = say.doubts(row.notes)
-    if not lengths.longest_known:
-        found["memory"] = found["fit"] = "the longest sequence is not stated"
-    if not lengths.mean_known:
-        found["speed"] = lengths.why_mean
-    if "gpu" in row.assumed:
-        found["speed"] = found["fit"] = "the GPU is not stated"
-    if variant.power_limited and rig.power_limit_w is None:
-        found.setdefault("speed", "the card's power is limited to what is not stated")
-    if "usable_gib" in row.assumed:
-        found.setdefault("fit", "the usable memory of the card is not known")
-    if "sharding" in row.assumed and rig.n_gpus > 1 and row.cell("sharding") == "":
-        found.setdefault("memory", "the sharding is not stated")
-    return found
