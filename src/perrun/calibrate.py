@@ -201,8 +201,9 @@ def solve(data: Data) -> tuple[speed.Law, dict[str, float]]:
         return np.concatenate([weight * robust, (x - centre) / spread])
 
     found = optimize.least_squares(cost, centre, bounds=(centre - 3 * spread, centre + 3 * spread), xtol=1e-10)
-    covariance = np.linalg.inv(found.jac.T @ found.jac)
-    errors = np.exp(found.x) * np.sqrt(np.diag(covariance))
+    jacobian = np.asarray(found.jac, dtype=float)
+    covariance: Array = np.linalg.inv(jacobian.T @ jacobian)
+    errors = np.exp(found.x) * np.sqrt(covariance.diagonal())
     return _law(found.x), dict(zip(NAMES, errors.tolist(), strict=True))
 
 

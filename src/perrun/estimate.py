@@ -84,7 +84,7 @@ def ask(job: Job, strategy: Strategy, rig: Rig, model: Model | None = None) -> Q
     found = model or models.get(job.model)
     stack = stacks.get(strategy.framework)
     check(job, strategy, rig, gpu, found)
-    numbers = setting.of(job, strategy, rig)
+    numbers = speed.as_padded(setting.of(job, strategy, rig))
     assumed = {
         "framework": f"{stack.label} {stack.versions}",
         "kbit_upcast": stack.kbit_upcast,

@@ -105,9 +105,10 @@ def numbers(job: Job, rigs: list[Rig], rows: _Candidates, fixed: dict[str, Any],
     plain = build(rows.category, 1, 1, fixed, stack)
     n_gpus = np.array([rig.n_gpus for rig in rigs], dtype=float)[rows.rig]
     n_nodes = np.array([rig.n_nodes for rig in rigs], dtype=float)[rows.rig]
-    return setting.of(job, plain, rigs[0]).with_(
+    asked = setting.of(job, plain, rigs[0]).with_(
         micro_batch=rows.micro.astype(float), grad_accum=rows.accum.astype(float), n_gpus=n_gpus, n_nodes=n_nodes
     )
+    return speed.as_padded(asked)
 
 
 def best(
@@ -131,7 +132,7 @@ def best(
         )
         del peak
         card = _stack_cards(admitted.cards, rows.rig)
-        lines = speed.time_lines(model.shape, asked, card, stack, calibration)
+        lines = speed.time_lines(model.shape, asked, card, stack, calibration, model.stored_quantization)
         size = rows.rig.size
         for name, value in (
             ("rig", rows.rig),

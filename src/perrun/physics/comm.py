@@ -49,8 +49,10 @@ def expert_parallel(activation: Any, active: int, degree: Any, islands: Any) -> 
     DeepSeek-V3, arXiv 2412.19437 section 3.2.2 (node-limited dispatch).
     """
     g = np.asarray(islands, dtype=float)
+    sent = np.asarray(activation, dtype=float)
     remote = (g - 1.0) * (1.0 - (1.0 - 1.0 / g) ** active)
-    return 2.0 * np.where(g > 1, activation * remote, ring(activation * active, degree))
+    n = np.asarray(degree, dtype=float)
+    return 2.0 * sent * np.where(g > 1, remote, active * (n - 1.0) / n)
 
 
 def group_rate(inside: Any, between: Any, members: Any, reach: Any, ports: Any) -> Any:
@@ -60,4 +62,6 @@ def group_rate(inside: Any, between: Any, members: Any, reach: Any, ports: Any) 
     joins. A ring that leaves its island is as fast as the ports of its members there (`ports`) together, at most the
     fast link: NCCL builds as many rings as there are ports (nccl-tests bus bandwidth over nodes).
     """
-    return np.where(np.asarray(members) > reach, np.minimum(inside, between * np.maximum(ports, 1.0)), inside)
+    fast = np.asarray(inside, dtype=float)
+    outside = np.minimum(fast, np.asarray(between, dtype=float) * np.maximum(np.asarray(ports, dtype=float), 1.0))
+    return np.where(np.asarray(members, dtype=float) > np.asarray(reach, dtype=float), outside, fast)

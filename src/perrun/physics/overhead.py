@@ -35,13 +35,14 @@ def experts(layer: Layer, looped: bool, quantised_compute: bool, expert_parallel
     return GROUPED_LAYER + found.copies / expert_parallel * GROUPED_EXPERT[quantised_compute]
 
 
-def hooks(shape: Shape, sharding: str, engine: str, adapters: float) -> float:
+def hooks(shape: Shape, sharding: str, deepspeed: bool, adapters: float) -> float:
     """Hooks per pass over the model.
 
     adapters: LoRA pairs that are modules of their own; PEFT's wrapping policy makes each of their two matrices an
-    FSDP unit (peft utils/other.py fsdp_auto_wrap_policy). DeepSpeed hooks every module that holds parameters.
+    FSDP unit (peft utils/other.py fsdp_auto_wrap_policy). deepspeed: ZeRO-3 hooks every module that holds parameters,
+    whatever the number of ranks.
     """
-    if sharding == "zero3" or engine == "deepspeed":
+    if sharding == "zero3" or deepspeed:
         return sum(layer.count * (len(layer.linears) + layer.norms) for layer in shape.layers) + 2.0 * adapters
     if sharding == "fsdp":
         return HOOKS["fsdp"] * (shape.n_layers + 1 + 2.0 * adapters)

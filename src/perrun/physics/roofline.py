@@ -19,6 +19,10 @@ FP32 = 4.0
 # on RTX 3090 (chsasank/device-benchmarks:README.md).
 BANDWIDTH = 0.85
 
+# Times that a product reads its operands from device memory: tiles of one wave share them in the cache, later waves
+# read them again (CUTLASS, efficient GEMM: threadblock rasterisation).
+REREAD = 2.0
+
 
 @dataclass(frozen=True, slots=True)
 class Moves:

@@ -40,8 +40,8 @@ def spread(mean: Any, longest: Any, rows: Any = ROWS) -> Any:
 
 def padded(mean: Any, longest: Any, micro_batch: Any, rows: Any = ROWS) -> Any:
     """Expected length to which the rows of a micro batch are padded: the longest of them, at most `longest`."""
-    longer = np.asarray(mean) * np.exp(spread(mean, longest, rows) * blom(micro_batch))
-    return np.minimum(longer, longest)
+    longer = np.asarray(mean, dtype=float) * np.exp(spread(mean, longest, rows) * blom(micro_batch))
+    return np.minimum(np.asarray(longer, dtype=float), np.asarray(longest, dtype=float))
 
 
 def grouped(mean: Any, longest: Any, micro_batch: Any, rows: Any = ROWS) -> Any:
@@ -49,10 +49,10 @@ def grouped(mean: Any, longest: Any, micro_batch: Any, rows: Any = ROWS) -> Any:
 
     The sampler sorts 50 micro batches at a time, so one spans a fiftieth of the spread of lengths among them.
     """
-    if np.ndim(micro_batch) == 0 and micro_batch == 1:
-        return np.asarray(mean, dtype=float)
     widest = padded(mean, longest, np.asarray(micro_batch) * MEGA_BATCH, rows)
-    return np.where(np.asarray(micro_batch) > 1, mean + (widest - mean) / MEGA_BATCH, mean)
+    one = np.asarray(mean, dtype=float)
+    spanned = one + (np.asarray(widest, dtype=float) - one) / MEGA_BATCH
+    return np.where(np.asarray(micro_batch, dtype=float) > 1, spanned, one)
 
 
 def spread_or_usual(mean: Any, longest: Any) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 from perrun.errors import MissingFact
 from perrun.facts import tables
 from perrun.facts.stacks import Stack
+from perrun.physics import tokens
 from perrun.setting import Setting
 from perrun.shapes import Shape
 from perrun.speed import step
@@ -23,6 +24,7 @@ __all__ = [
     "Card",
     "Law",
     "Work",
+    "as_padded",
     "card",
     "group",
     "processed_tokens_per_s",
@@ -86,6 +88,14 @@ def time_lines(
     asked = step.question(setting, card, stack)
     todo = work(shape, setting, stack, stored_quantization, step.domain(setting, card))
     return step.lines(todo, asked, (calibration or shipped()).law)
+
+
+def as_padded(setting: Setting) -> Setting:
+    """`setting` with mean_len as the GPU sees it: rows that are not packed are padded to the longest of their micro
+    batch. For questions whose mean_len is the mean row; measured runs state it with padding."""
+    if not setting.varying:
+        return setting
+    return setting.with_(mean_len=tokens.padded(setting.real_len, setting.seq_len, setting.micro_batch))
 
 
 def tokens_per_s(setting: Setting, step_s: Any) -> Any:

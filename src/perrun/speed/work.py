@@ -103,13 +103,15 @@ def storage_of(setting: Setting, stored_quantization: str | None) -> str:
 def _recomputed(setting: Setting, stack: Stack) -> tuple[float, float]:
     """Share of a forward that is computed again, of products and of attention.
 
-    Selective by operation keeps every second product and the attention (torchtitan, activation_checkpoint.py);
-    selective by attention computes only that again (Megatron-LM, arXiv 2205.05198 section 5).
+    Selective by operation keeps every second product and the attention (torchtitan, activation_checkpoint.py).
+    Selective by attention computes the scores again (Megatron-LM, arXiv 2205.05198 section 5), which flash kernels do
+    in their backward anyway.
     """
     if setting.checkpointing in ("full", "unsloth"):
         return 1.0, 1.0
     if setting.checkpointing == "selective":
-        return (0.0, 1.0) if stack.selective == "attention" else (0.5, 0.0)
+        again = 1.0 if setting.attention == "eager" else 0.0
+        return (0.0, again) if stack.selective == "attention" else (0.5, 0.0)
     return 0.0, 0.0
 
 
@@ -178,8 +180,9 @@ def _operands(p: _Plan) -> dict[str, Any]:
     experts = roofline.total(every, lambda m: m.role == "expert") / p.expert_split
     element = 1.0 if p.low else roofline.BF16
     times = p.forward + 1.0 + p.trains
-    activations = p.tokens * (element * read + roofline.BF16 * written) * times / p.split
-    weights = (element * (p.forward + 1.0) + roofline.FP32 * p.trains) * (dense + experts)
+    again = roofline.REREAD * element
+    activations = p.tokens * (again * read + roofline.BF16 * written) * times / p.split
+    weights = (again * (p.forward + 1.0) + roofline.FP32 * p.trains) * (dense + experts)
     head = p.tokens * roofline.BF16 * p.shape.hidden_size * 3.0
     quantised = p.tokens * (read * (p.forward + p.trains) + written) * 4.0 / p.split if p.low else 0.0
     outputs = p.tokens * (written * p.forward + read) / p.split + p.trains * (dense + experts)
@@ -251,9 +254,10 @@ def _host(p: _Plan) -> dict[str, Any]:
     for layer in p.shape.layers:
         launches = launches + layer.count * overhead.experts(layer, looped, p.low, p.ep) * passes
     several = np.asarray(p.s.n_gpus) > 1
-    engine = p.stack.engine == "deepspeed"
+    # DeepSpeed's full fine-tuning scripts run ZeRO-3 on one GPU too, those for adapters ZeRO-2 (QwenLM/Qwen:finetune)
+    engine = p.stack.engine == "deepspeed" and p.trains > 0
     modules = 0.0 if _fused_lora(p) else adapted
-    hooks = overhead.hooks(p.shape, p.s.sharding, p.stack.engine, modules) * (p.forward + 1.0) / p.pp
+    hooks = overhead.hooks(p.shape, p.s.sharding, engine, modules) * (p.forward + 1.0) / p.pp
     return {"launches": launches / p.pp, "hooks": np.where(several | engine, hooks, 0.0)}
 
 
