@@ -80,9 +80,7 @@ MEASURED = [
 
 @pytest.mark.parametrize(("job", "n_gpus", "bounds"), MEASURED)
 def test_a100_to_h100_as_people_measure(job, n_gpus, bounds):
-    found = verbs.compare(
-        LLAMA, "A100-SXM4-80GB", "H100-SXM-80GB", job, n_gpus=n_gpus, price_a=0.468, price_b=1.68
-    )
+    found = verbs.compare(LLAMA, "A100-SXM4-80GB", "H100-SXM-80GB", job, n_gpus=n_gpus, price_a=0.468, price_b=1.68)
     assert bounds[0] <= found.speedup <= bounds[1]
     assert found.usd_a < found.usd_b  # no bf16 pair beats 3.59
 

@@ -298,6 +298,28 @@ class PlanAnswer(Noun):
     prices_as_of: date | None = None
 
 
+class FitCell(Noun):
+    """One method on one rig: what its best strategy needs of what the card has, and what a run costs there."""
+
+    rig: Rig
+    method: str
+    mark: Literal["yes", "tight", "no"]
+    needs_gib: float | None = Field(description="device memory of one GPU; None: the rig cannot run the method")
+    has_gib: float | None
+    fits_probability: Share
+    usd_per_hour: float | None = Field(description="cheapest offer of the whole rig")
+    usd_per_run: float | None
+    why_not: str | None = None
+
+
+class FitAnswer(Noun):
+    """Methods x rigs."""
+
+    job: Job
+    methods: list[str]
+    cells: list[FitCell]
+
+
 class Side(Noun):
     """One of two rigs compared: what it costs, how it is laid out, what bounds it."""
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from perrun.errors import InvalidInput
-from perrun.terms import Comparison, Estimate, Job, Model, Offer, PlanAnswer, Rig, Strategy
+from perrun.terms import Comparison, Estimate, FitAnswer, Job, Model, Offer, PlanAnswer, Rig, Strategy
 
 SHORTEST_CAP = 512
 
@@ -97,6 +97,22 @@ def estimate(
     if answer.why_not is None:
         return answer
     return answer.model_copy(update={"remedies": remedies.remedies(asked, laid_out, rig, found)})
+
+
+def fit(
+    model: str,
+    given: dict[str, Any] | None = None,
+    strategy: dict[str, Any] | None = None,
+    *,
+    rigs: list[str] | None = None,
+    prices: str | Path | None = None,
+) -> FitAnswer:
+    """Methods x rigs for a model: what fits, how tightly, and what a run costs there."""
+    from perrun import fit as matrix
+
+    asked, found = job(model, given)
+    chosen = [matrix.rig_of(text) for text in rigs] if rigs else None
+    return matrix.fit(asked, found, offers(prices), chosen, fixed=strategy)
 
 
 def largest(

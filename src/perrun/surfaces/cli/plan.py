@@ -49,7 +49,7 @@ def plan(
     from perrun import verbs
 
     if rules is not None:
-        _by_rules(rules, model, job, output)
+        by_rules(rules, model, job, output)
         return
     cards = tuple(card for name in gpu or () for card in _cards(name))
     answer = verbs.plan(
@@ -72,7 +72,7 @@ def plan(
     _print(answer, output)
 
 
-def _by_rules(name: str, model: str, given: dict[str, Any], output: dict[str, Any]) -> None:
+def by_rules(name: str, model: str, given: dict[str, Any], output: dict[str, Any]) -> None:
     from perrun import rules, verbs
     from perrun.surfaces.cli.rules import show_table
 

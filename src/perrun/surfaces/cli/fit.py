@@ -1,0 +1,56 @@
+"""perrun fit MODEL: which methods fit on which rigs, how tightly, and what a run costs there."""
+
+from typing import Annotated, Any
+
+import typer
+
+from perrun.surfaces.cli.options import application, takes
+
+app = application()
+MARKS = {"yes": "✓", "tight": "~", "no": "✗"}
+
+
+@app.command(help=__doc__)
+@takes("job", "strategy", "output")
+def fit(
+    model: Annotated[str, typer.Argument(help="Hugging Face id, or a config.json or its folder")],
+    job: dict[str, Any],
+    strategy: dict[str, Any],
+    output: dict[str, Any],
+    rig: Annotated[list[str] | None, typer.Option("--rig", help="a rig, as in '8x H100 SXM'; may be repeated")] = None,
+    prices: Annotated[str | None, typer.Option("--prices", help="your own price file (CSV)")] = None,
+    rules: Annotated[str | None, typer.Option("--rules", help="a published rule set instead of our model")] = None,
+) -> None:
+    from perrun import verbs
+    from perrun.surfaces.cli import show
+
+    if rules is not None:
+        from perrun.surfaces.cli.plan import by_rules
+
+        by_rules(rules, model, job, output)
+        return
+    found = verbs.fit(model, job, strategy, rigs=rig, prices=prices)
+    if output["json"]:
+        show.as_json(found)
+        return
+    rigs = list(dict.fromkeys(cell.rig for cell in found.cells))
+    by = {(cell.rig, cell.method): cell for cell in found.cells}
+    table = [[_rig(r), _price(by[r, found.methods[0]]), *(_cell(by[r, m]) for m in found.methods)] for r in rigs]
+    show.rows(("rig", "$/h", *found.methods), table, output, title=f"{model}, GiB needed of one GPU / there, $ per run")
+    if not (output["csv"] or output["markdown"]):
+        print("✓ fits, ~ may fit, ✗ does not; the fastest strategy that fits, judged per GPU and never pooled")
+
+
+def _rig(rig: Any) -> str:
+    return f"{rig.n_gpus}x {rig.gpu}"
+
+
+def _price(cell: Any) -> str:
+    return "" if cell.usd_per_hour is None else f"{cell.usd_per_hour:.2f}"
+
+
+def _cell(cell: Any) -> str:
+    if cell.needs_gib is None:
+        return f"{MARKS['no']} {cell.why_not}"
+    cost = "" if cell.usd_per_run is None else f" ${cell.usd_per_run:,.2f}"
+    return f"{MARKS[cell.mark]} {cell.needs_gib:.0f}/{cell.has_gib:.0f}{cost}"
