@@ -23,6 +23,13 @@ BANDWIDTH = 0.85
 # read them again (CUTLASS, efficient GEMM: threadblock rasterisation).
 REREAD = 2.0
 
+# Quantising one element of an operand: read (2), and written twice, as it is and transposed (1 + 1); kernels of their
+# own read it once more for the scale (2) and copy it transposed by themselves (1 + 1). TransformerEngine and torchao
+# float8 (dynamic scaling). NVFP4 rotates operands first (read 2, write 2; arXiv 2509.25149 section 4.2).
+QUANTISE_FUSED = 4.0
+QUANTISE_APART = 8.0
+TRANSFORM = 4.0
+
 
 @dataclass(frozen=True, slots=True)
 class Moves:

@@ -184,12 +184,21 @@ def _operands(p: _Plan) -> dict[str, Any]:
     activations = p.tokens * (again * read + roofline.BF16 * written) * times / p.split
     weights = (again * (p.forward + 1.0) + roofline.FP32 * p.trains) * (dense + experts)
     head = p.tokens * roofline.BF16 * p.shape.hidden_size * 3.0
-    quantised = p.tokens * (read * (p.forward + p.trains) + written) * 4.0 / p.split if p.low else 0.0
+    quantised = p.tokens * (read * (p.forward + p.trains) + written) * _quantisation(p) / p.split
     outputs = p.tokens * (written * p.forward + read) / p.split + p.trains * (dense + experts)
     return {
         "product_bytes": activations + weights + head + quantised + _weight_casts(p, dense + experts),
         "fill_flops": 2.0 * outputs,
     }
+
+
+def _quantisation(p: _Plan) -> float:
+    """Bytes per element of turning an operand to 8 or 4 bits."""
+    if not p.low:
+        return 0.0
+    if p.kernels != "compiled":
+        return roofline.QUANTISE_FUSED
+    return roofline.QUANTISE_APART + (roofline.TRANSFORM if p.s.precision == "nvfp4" else 0.0)
 
 
 def _weight_casts(p: _Plan, weights: Any) -> Any:
