@@ -179,7 +179,8 @@ def page(report: Report, outcomes: Outcomes, pairs: Mapping[str, Score], pairs_b
         scores("pairs", pairs),
         scores("cards", pairs_by_gpus),
         "## Rivals on the same rows\n",
-        "Each calculator was asked the same rows by its own functions (`bench/rivals/`); `n` is what it answered.\n",
+        f"Each calculator was asked the same rows by its own functions on {_asked(report.rivals)} (`bench/rivals/`); "
+        "`n` is what it answered. The rule and the constants of MFU are reckoned here.\n",
         "### Memory\n",
         rival_table(report.rivals, "memory"),
         rivals_by(report.rivals, "memory", report.memory, "method"),
@@ -193,6 +194,11 @@ def page(report: Report, outcomes: Outcomes, pairs: Mapping[str, Score], pairs_b
         skipped_table(report.inside),
     ]
     return "\n".join(parts)
+
+
+def _asked(found: Sequence[Rival]) -> str:
+    """The days on which the rivals were asked."""
+    return ", ".join(sorted({rival.date for rival in found if rival.date})) or "no day yet"
 
 
 def between_markers(text: str, body: str, where: str) -> str:
