@@ -64,7 +64,7 @@ def test_full_fine_tuning_holds_five_copies_with_foreach_adamw():
     # bf16: weights, gradients, two moments, and the square root of one: 5 x 2 bytes
     found = peak(MISTRAL, {"method": "full"}, {"micro_batch": 1})
     assert memory.PHASES[int(found.phase)] == "optimizer"
-    assert float(found.allocated) == pytest.approx(10 * 7_241_732_096, rel=1e-4)
+    assert float(found.allocated) == pytest.approx(10 * 7_241_732_096, rel=5e-4)
 
 
 def test_fused_adamw_needs_no_temporary():

@@ -145,13 +145,13 @@ def regime(setting: Setting, stack: Stack, storage: str) -> activations.Regime:
     )
 
 
-def _layers(shape: Shape, how: activations.Regime, rank: float) -> dict[str, float]:
+def _layers(shape: Shape, how: activations.Regime, rank: Any) -> dict[str, Any]:
     """Sums over layers [bytes per token] and the widest layer, by what checkpointing keeps."""
     groups = [(layer.count, activations.layer_bytes(layer, shape.hidden_size, rank, how)) for layer in shape.layers]
     inputs = sum(count * b.input for count, b in groups)
     saved = sum(count * b.saved for count, b in groups)
     scores = sum(count * b.saved_scores for count, b in groups)
-    widest = max((b for _, b in groups), key=lambda b: b.backward)
+    widest = max((b for _, b in groups), key=lambda b: float(np.max(b.backward)))
     return {
         "input": inputs,
         "saved": saved,
@@ -161,7 +161,7 @@ def _layers(shape: Shape, how: activations.Regime, rank: float) -> dict[str, flo
         "widest": widest.backward,
         "matmul": widest.backward_matmul,
         "widest_saved": widest.saved,
-        "attention": max(b.backward_attention for _, b in groups),
+        "attention": max((b.backward_attention for _, b in groups), key=lambda b: float(np.max(b))),
         "attention_scores": max(b.backward_scores for _, b in groups),
         "widest_scores": max(b.saved_scores for _, b in groups),
         "one_input": widest.input,
@@ -174,7 +174,7 @@ def how_embedding(stack: Stack, how: activations.Regime) -> float:
     return 2.0 if stack.kbit_upcast == "norms" else how.residual
 
 
-def kept_by_layers(layers: dict[str, float], checkpointing: str, reentrant: bool, seq: Any) -> tuple[Any, Any, Any]:
+def kept_by_layers(layers: dict[str, Any], checkpointing: str, reentrant: bool, seq: Any) -> tuple[Any, Any, Any]:
     """Bytes per token kept by all layers at the end of the forward, extra while one layer runs backward, and how
     much less that extra is while its last matrix runs (may be negative).
 
@@ -234,7 +234,7 @@ def peak(shape: Shape, setting: Setting, stack: Stack, stored_quantization: str 
     seq = setting.seq_len / np.asarray(setting.cp, dtype=float)
     tokens = setting.micro_batch * seq * pairs
     resident = _resident(setting, stack, w, share, model_parallel)
-    layers = _layers(shape, how, float(np.max(setting.lora_rank)) if setting.adapters else 0.0)
+    layers = _layers(shape, how, setting.lora_rank if setting.adapters else 0.0)
     if how.residual > how_embedding(stack, how):  # the first layer's input is the embedding, in 16 bits
         layers["input"] -= 2.0 * shape.hidden_size
     kept, extra, less = kept_by_layers(layers, setting.checkpointing, stack.reentrant, setting.seq_len)

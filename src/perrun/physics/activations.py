@@ -12,6 +12,9 @@ FlashAttention-2 (arXiv 2307.08691, algorithm 1 and 2); checked against traced s
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from perrun.shapes import Layer, Linear
 
@@ -60,11 +63,11 @@ class LayerBytes:
     input: float
     shared: float
     selective: float
-    saved: float
+    saved: Any
     saved_scores: float
-    backward: float
-    backward_matmul: float
-    backward_attention: float
+    backward: Any
+    backward_matmul: Any
+    backward_attention: Any
     backward_scores: float
 
 
@@ -101,10 +104,10 @@ def inputs_saved(group: list[Linear], width: float, regime: Regime, produced: fl
     return len(adapted) * (element + (1.0 if regime.dropout else 0.0)) * width
 
 
-def adapter_inner(group: list[Linear], rank: float, regime: Regime) -> float:
+def adapter_inner(group: list[Linear], rank: Any, regime: Regime) -> Any:
     """Bytes per token of the rank-wide outputs of the A matrices."""
     element = 2.0 if regime.autocast or not regime.adapter_fp32 else FP32
-    return sum(element * rank * m.active for m in group if regime.adapted(m)) or 0.0
+    return element * rank * float(sum(m.active for m in group if regime.adapted(m)))
 
 
 def split_attention(layer: Layer) -> tuple[list[Linear], list[Linear]]:
@@ -195,10 +198,10 @@ def selective_saved(layer: Layer, hidden: float, regime: Regime) -> float:
     return regime.residual * hidden + regime.act * (0.5 * products + layer.heads * layer.v_head_dim)
 
 
-def layer_bytes(layer: Layer, hidden: float, rank: float, regime: Regime) -> LayerBytes:
+def layer_bytes(layer: Layer, hidden: float, rank: Any, regime: Regime) -> LayerBytes:
     """One decoder layer as bytes per token; see the module for what is counted.
 
-    hidden: width of the residual stream; rank: of the adapters (0 without).
+    hidden: width of the residual stream; rank: of the adapters (0 without), may be an array.
     """
     produced = regime.residual if regime.residual == FP32 and not regime.autocast else regime.act
     normed = FP32 if regime.residual == FP32 else regime.act
@@ -242,7 +245,7 @@ def layer_bytes(layer: Layer, hidden: float, rank: float, regime: Regime) -> Lay
         selective=selective_saved(layer, hidden, regime),
         saved=attention + mlp + last,
         saved_scores=scores,
-        backward=max(at_last, at_product),
+        backward=np.maximum(at_last, at_product),
         backward_matmul=at_last,
         backward_attention=at_attention,
         backward_scores=backward_scores,

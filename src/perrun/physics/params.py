@@ -62,13 +62,18 @@ def adapter_params(linear: Linear, rank: Any, dora: bool = False) -> Any:
 
 
 def adapters_of(layer: Layer, targets: str, rank: Any, dora: bool = False) -> Any:
-    """Adapter parameters of one layer."""
-    return sum(adapter_params(m, rank, dora) for m in layer.linears if targeted(m, targets)) or 0.0
+    """Adapter parameters of one layer; linear in the rank, which may be an array."""
+    hit = [m for m in layer.linears if targeted(m, targets)]
+    per_rank = sum(adapter_params(m, 1) for m in hit)
+    magnitudes = sum(m.copies * m.out_features for m in hit) if dora else 0
+    return float(per_rank) * rank + float(magnitudes)
 
 
 def adapters_total(shape: Shape, targets: str, rank: Any, dora: bool = False) -> Any:
-    """Adapter parameters of the whole model."""
-    return sum(layer.count * adapters_of(layer, targets, rank, dora) for layer in shape.layers) or 0.0
+    """Adapter parameters of the whole model; linear in the rank, which may be an array."""
+    per_rank = sum(layer.count * adapters_of(layer, targets, 1.0) for layer in shape.layers)
+    magnitudes = sum(layer.count * adapters_of(layer, targets, 0.0, dora) for layer in shape.layers) if dora else 0.0
+    return per_rank * rank + magnitudes
 
 
 def quantisable(shape: Shape, experts: bool) -> tuple[float, float]:
