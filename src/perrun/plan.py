@@ -8,7 +8,7 @@ import numpy as np
 from perrun import cost, estimate, search
 from perrun.errors import InvalidInput, NothingFits
 from perrun.facts import models
-from perrun.terms import Estimate, Job, Model, Offer, Plan, PlanAnswer, Rejected, Rig
+from perrun.terms import Estimate, Job, Model, Offer, Plan, PlanAnswer, Rejected, Rig, Strategy
 
 DEFAULT_MIN_FIT = 0.9
 SORTS = ("usd", "hours", "usd_per_million_tokens", "fit")
@@ -114,13 +114,14 @@ def _answer(
     wish: Wish,
 ) -> PlanAnswer:
     estimates: dict[Rig, Estimate] = {}
-    plans: list[Plan] = []
+    strategies: list[Strategy] = []
     for offer in offers:
         best = by_rig[offer.rig]
         assert best.strategy is not None
         if offer.rig not in estimates:
             estimates[offer.rig] = estimate.answer(estimate.ask(job, best.strategy, offer.rig, model))
-        plans.append(cost.priced(job, model, offer, best.strategy, estimates[offer.rig]))
+        strategies.append(best.strategy)
+    plans = cost.priced_all(job, model, offers, strategies, [estimates[offer.rig] for offer in offers])
     within = [p for p in plans if _within(p, wish)]
     if not within:
         raise _too_dear(plans, wish)

@@ -238,6 +238,7 @@ class Offer(Noun):
     deposit_usd: float | None = Field(default=None, description="smallest payment or balance that starts a machine")
     boot_s: float | None = Field(default=None, description="from order to shell, as the provider states [s]")
     interruption_class: str | None = Field(default=None, description="share interrupted in a month, as published")
+    ram_gib: float | None = Field(default=None, description="RAM of one node as sold [GiB]")
     mtbi_hours: Annotated[float, Field(gt=0)] | None = Field(
         default=None, description="your own mean time between interruptions [h]"
     )
