@@ -163,12 +163,17 @@ def _unknown(field: str, case: Case) -> float:
     return max(float(row[field]) for row in tables.providers().values() if row[field])
 
 
-def total(bill: Bill) -> Array:
+def summed(bill: Bill) -> Array:
     """Dollars of each offer: the sum of its lines in their order, so that adding up a printed bill gives it exactly."""
     usd = np.zeros(next(iter(bill.values()))[1].shape)
     for _, amount in bill.values():
         usd = usd + amount
     return usd
+
+
+def total(items: list[CostLine]) -> float:
+    """Dollars of a printed bill."""
+    return sum(line.usd for line in items)
 
 
 def printed(bill: Bill, index: int) -> list[CostLine]:
@@ -190,7 +195,7 @@ def cost_lines(
     Raises InvalidInput when the run is longer than what the offer can reserve.
     """
     bill = lines(hours, moves(job, model), [offer], case, used_gpus)
-    if np.isnan(total(bill)[0]):
+    if np.isnan(summed(bill)[0]):
         longest = max(offer.reservation_hours)
         raise InvalidInput(
             f"{hours:.0f} h of training are more than {offer.provider} reserves",
@@ -204,7 +209,7 @@ def totals(
     hours: Any, job: Job, model: Model, offers: list[Offer], case: Case = "value", used_gpus: Any = None
 ) -> Array:
     """Dollars of many offers at once: the sum of `cost_lines` of each; nan for what cannot be bought."""
-    return total(lines(hours, moves(job, model), offers, case, used_gpus))
+    return summed(lines(hours, moves(job, model), offers, case, used_gpus))
 
 
 def priced_all(
@@ -224,7 +229,7 @@ def priced_all(
         "high": _hours(job, estimates, "tokens_per_s_low"),
     }
     bills = {case: lines(hours, gb, offers, cast(Case, case)) for case, hours in case_hours.items()}
-    usd = {case: total(bill) for case, bill in bills.items()}
+    usd = {case: summed(bill) for case, bill in bills.items()}
     stops = interruption(case_hours["value"], gb, offers)
     plans: list[Plan] = []
     for i, offer in enumerate(offers):
