@@ -28,14 +28,6 @@ TRACED = replace(
 OPTIMIZERS = {"foreach": ("adamw", "foreach"), "fused": ("adamw", "fused"), "8bit": ("adamw-8bit", "fused")}
 
 
-CONFIGS = Path(__file__).parents[1] / "tests" / "data" / "configs"
-
-
-def shape_of(model: str) -> Shape:
-    """The shape by the very config.json that was traced."""
-    return models.get(str(CONFIGS / f"{model.replace('/', '__')}.json")).shape
-
-
 def truncated(shape: Shape, depth: int) -> Shape:
     """The first `depth` layers of a model, without towers."""
     layers, left = [], depth
@@ -51,7 +43,7 @@ def traced_peak(row: dict[str, str], kind: str) -> float:
     """Peak of a step from the second on [bytes]: forward and backward carry the states that the trace left out."""
     states = int(row[f"states_{kind}"])
     moving = max(int(row["forward"]), int(row["loss"]), int(row["backward"])) + states
-    return float(max(moving, int(row[f"step2_{kind}"])))
+    return float(max(moving, int(row[f"step_2_{kind}"])))
 
 
 def closed_peak(row: dict[str, str], kind: str) -> float:
@@ -62,17 +54,16 @@ def closed_peak(row: dict[str, str], kind: str) -> float:
         lora_rank=int(row["lora_rank"]),
         lora_targets=row["lora_targets"],
         seq_len=int(row["seq_len"]),
-        precision=row["precision"],
         optimizer=optimizer,
     )
     strategy = Strategy(
         micro_batch=int(row["micro_batch"]),
         checkpointing=row["checkpointing"],
         attention=row["attention"],
-        fused_ce=row["loss_kind"] == "fused",
+        fused_ce=row["recipe_loss"] == "fused",
     )
     asked = setting.of(job, strategy, Rig(gpu="any"))
-    shape = truncated(shape_of(row["model"]), int(row["layers"]))
+    shape = truncated(models.get(row["model"]).shape, int(row["layers"]))
     return float(memory.peak(shape, asked, replace(TRACED, optimizer_impl=implementation)).allocated)
 
 
@@ -85,7 +76,7 @@ def main() -> int:
     for row in csv.DictReader(GRID.open()):
         for kind in OPTIMIZERS:
             error = closed_peak(row, kind) / traced_peak(row, kind) - 1
-            columns = ("model", "method", "checkpointing", "attention", "loss_kind")
+            columns = ("model", "method", "checkpointing", "attention", "recipe_loss")
             for key in ("all", f"optimizer {kind}", *(f"{c} {row[c]}" for c in columns)):
                 errors[key].append(error)
             name = " ".join(row[c] for c in (*columns, "layers", "micro_batch", "seq_len"))

@@ -4,6 +4,7 @@ Peak = max over phases (end of forward, backward of the loss, backward of the la
 layer, optimizer step), each a sum of lines. Everything is vectorised over the numbers of a `Setting`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from perrun.shapes import Layer, Linear, Shape
 
 Lines = dict[str, Any]
 
-PHASES = ("forward", "loss", "backward", "gradients", "embedding", "optimizer")
+PHASES = ("forward", "loss", "backward", "gradients", "last attention", "attention", "embedding", "optimizer")
 
 # Two cuBLAS handles of 4096 x 1024 x 2 + 16 x 1024 x 8 bytes (getChosenWorkspaceSize in pytorch/pytorch,
 # aten/src/ATen/cuda/CublasHandlePool.cpp); 32 MiB each on Hopper, which is still nothing beside a model.
@@ -101,7 +102,9 @@ def weights(shape: Shape, setting: Setting, stack: Stack, stored_quantization: s
     experts = float(sum(layer.count * m.params for layer, m in matrices if m.role == "expert"))
     elsewhere = experts * (1.0 - 1.0 / np.asarray(setting.ep, dtype=float))  # experts that other ranks hold
     if setting.adapters:
-        trained = params.adapters_total(shape, setting.lora_targets, setting.lora_rank, "dora" in setting.method)
+        trained = params.adapters_total(
+            shape, setting.lora_targets, setting.lora_rank, "dora" in setting.method, stack.adapts_experts
+        )
     else:
         trained = total - elsewhere
     trained_dtype = 4.0 if (setting.adapters and stack.adapter_dtype == "fp32") else 2.0
@@ -121,6 +124,12 @@ def weights(shape: Shape, setting: Setting, stack: Stack, stored_quantization: s
     return Weights(base, trained, not setting.adapters, storage, quantised, trained_dtype, largest, matmul)
 
 
+def _adapted(setting: Setting, stack: Stack) -> Callable[[Linear], bool]:
+    if not setting.adapters:
+        return lambda _: False
+    return lambda m: params.targeted(m, setting.lora_targets, stack.adapts_experts)
+
+
 def regime(setting: Setting, stack: Stack, storage: str) -> activations.Regime:
     """How numbers are held inside a layer under this setting and stack."""
     mixed = setting.precision in ("bf16-mixed", "fp16-mixed", "fp8", "mxfp8", "nvfp4") and not setting.adapters
@@ -134,7 +143,8 @@ def regime(setting: Setting, stack: Stack, storage: str) -> activations.Regime:
         residual=4.0 if fp32 or upcast or (mixed and not te) else 2.0,
         autocast=(stack.autocast or mixed) and not fp32 and not te,
         trains_base=not setting.adapters,
-        adapted=(lambda m: params.targeted(m, setting.lora_targets)) if setting.adapters else (lambda _: False),
+        adapted=_adapted(setting, stack),
+        merges_experts=stack.adapts_experts,
         adapter_fp32=stack.adapter_dtype == "fp32",
         dropout=stack.lora_dropout > 0,
         base=storage,
@@ -174,25 +184,75 @@ def how_embedding(stack: Stack, how: activations.Regime) -> float:
     return 2.0 if stack.kbit_upcast == "norms" else how.residual
 
 
-def kept_by_layers(layers: dict[str, Any], checkpointing: str, reentrant: bool, seq: Any) -> tuple[Any, Any, Any]:
-    """Bytes per token kept by all layers at the end of the forward, extra while one layer runs backward, and how
-    much less that extra is while its last matrix runs (may be negative).
-
-    Re-entrant checkpointing also holds the recomputed output (torch/utils/checkpoint.py CheckpointFunction).
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Bytes per token kept by all layers at the end of the forward, and extra while one layer runs backward: at the
+    widest moment of its elementwise work, while its last matrix runs, and while its attention runs.
     """
-    full = layers["saved"] + layers["scores"] * seq
-    elementwise = layers["widest"] + layers["widest_scores"] * seq
-    one = np.maximum(elementwise, layers["attention"] + layers["attention_scores"] * seq)
-    one_saved = layers["widest_saved"] + layers["widest_scores"] * seq
-    less = one - elementwise + layers["widest"] - layers["matmul"]
-    recomputed = one - layers["shared"] + (layers["one_input"] if reentrant else 0.0)
-    if checkpointing == "none":
-        return full, one - one_saved, less
-    if checkpointing == "selective":
-        return layers["selective"], np.maximum(one - layers["widest_selective"], 0.0), less
-    if checkpointing == "unsloth":  # layer inputs go to host memory, one stays
-        return layers["one_input"] * 2, recomputed, less
-    return layers["input"], recomputed, less
+
+    kept: Any
+    elementwise: Any
+    matmul: Any
+    attention: Any
+
+
+def kept_by_layers(layers: dict[str, Any], checkpointing: str, reentrant: bool, seq: Any) -> Kept:
+    """What checkpointing keeps. Re-entrant checkpointing also holds the recomputed output (torch/utils/checkpoint.py
+    CheckpointFunction); what is kept is not counted again in the layer that runs backward.
+    """
+    scores = layers["widest_scores"] * seq
+    moments = (
+        layers["widest"] + scores,
+        layers["matmul"] + scores,
+        layers["attention"] + layers["attention_scores"] * seq,
+    )
+    recomputed = -layers["shared"] + (layers["one_input"] if reentrant else 0.0)
+    kept, less = {
+        "none": (layers["saved"] + layers["scores"] * seq, -(layers["widest_saved"] + scores)),
+        "selective": (layers["selective"], -layers["widest_selective"]),
+        "unsloth": (layers["one_input"] * 2, recomputed),  # inputs go to host memory, one stays
+        "full": (layers["input"], recomputed),
+    }[checkpointing]
+    return Kept(kept, *(moment + less for moment in moments))
+
+
+@dataclass(frozen=True, slots=True)
+class Activations:
+    """Bytes of activations: kept to the end of the forward; extra in one layer's backward, and while its attention
+    runs (negative where less is left by then); what an unpacked k-bit matrix adds to the former; the store of inputs.
+    """
+
+    kept: Any
+    backward: Any
+    attention: Any
+    unpacked: Any
+    inputs: Any
+
+
+def _activations(
+    shape: Shape, setting: Setting, stack: Stack, how: activations.Regime, w: Weights, tokens: Any
+) -> Activations:
+    """Activations of a micro batch of `tokens` on one GPU, split by tensor and pipeline parallel ranks."""
+    layers = _layers(shape, how, setting.lora_rank if setting.adapters else 0.0)
+    if how.residual > how_embedding(stack, how):  # the first layer's input is the embedding, in 16 bits
+        layers["input"] -= 2.0 * shape.hidden_size
+    per_token = kept_by_layers(layers, setting.checkpointing, stack.reentrant, setting.seq_len)
+    tp, pp = (np.asarray(degree, dtype=float) for degree in (setting.tp, setting.pp))
+    whole_inputs = setting.checkpointing in ("full", "unsloth")  # the residual stream is not split by tensor ranks
+    merged_kept, merged_extra, merged_attention = _merged(shape, setting, how)
+    elementwise = tokens * per_token.elementwise / tp + merged_extra
+    attention = tokens * per_token.attention / tp + merged_attention
+    plain = np.maximum(np.maximum(elementwise, attention), 0.0)
+    # an unpacked matrix is alive only while its product runs, not at the widest moment of the elementwise work
+    unpacks = 2.0 * w.largest_matrix if w.base_dtype in ("nf4", "int8") else 0.0
+    product = tokens * per_token.matmul / tp + merged_extra + unpacks
+    return Activations(
+        kept=tokens * per_token.kept / (pp if whole_inputs else tp * pp) + merged_kept,
+        backward=plain,
+        attention=attention,
+        unpacked=np.maximum(product - plain, 0.0),
+        inputs=tokens * layers["input"],
+    )
 
 
 def _loss(shape: Shape, setting: Setting, stack: Stack, how: activations.Regime, tokens: Any) -> tuple[Any, Any, Any]:
@@ -234,15 +294,7 @@ def peak(shape: Shape, setting: Setting, stack: Stack, stored_quantization: str 
     seq = setting.seq_len / np.asarray(setting.cp, dtype=float)
     tokens = setting.micro_batch * seq * pairs
     resident = _resident(setting, stack, w, share, model_parallel)
-    layers = _layers(shape, how, setting.lora_rank if setting.adapters else 0.0)
-    if how.residual > how_embedding(stack, how):  # the first layer's input is the embedding, in 16 bits
-        layers["input"] -= 2.0 * shape.hidden_size
-    kept, extra, less = kept_by_layers(layers, setting.checkpointing, stack.reentrant, setting.seq_len)
-    split = np.asarray(setting.tp * setting.pp, dtype=float)
-    tp = np.asarray(setting.tp, dtype=float)
-    kept, extra, less = tokens * kept / split, tokens * extra / tp, tokens * less / tp
-    if setting.checkpointing in ("full", "unsloth"):
-        kept = kept * split / np.asarray(setting.pp, dtype=float)
+    acts = _activations(shape, setting, stack, how, w, tokens)
     forward, backward, pool = _loss(shape, setting, stack, how, tokens / np.asarray(setting.tp, dtype=float))
     gradients = w.trained * w.trained_dtype * share.gradients / model_parallel
     accumulating = np.asarray(setting.grad_accum) > 1
@@ -250,39 +302,68 @@ def peak(shape: Shape, setting: Setting, stack: Stack, stored_quantization: str 
         gradients = np.where(accumulating, 2.0 * shape.total_params / model_parallel, gradients)
     held = np.where(accumulating, gradients, 0.0)
     head = shape.hidden_size * shape.vocab_size * w.trained_dtype * share.gradients if how.trains_base else 0.0
-    # an unpacked matrix is alive only while its matmul runs, not at the widest moment of the elementwise work
-    unpacked = np.maximum(2.0 * w.largest_matrix - less, 0.0) if storage in ("nf4", "int8") else 0.0
     temporary = w.trained * law.optimizer_temporary_bytes(setting.optimizer, stack.optimizer_impl, w.trained_dtype)
     root, layer = _gathered(shape, setting, w)
-    retained = 2.0 * layers["input"] * tokens if _retains(setting, stack) else kept / max(shape.n_layers, 1)
+    retained = 2.0 * acts.inputs if _retains(setting, stack) else acts.kept / max(shape.n_layers, 1)
+    made = {only: _last_gradients(shape, w, only) * share.gradients / model_parallel for only in (False, True)}
+    forward_lines = {"saved activations": acts.kept, "gradients": held, "sharding buffers": root}
+    first_layer = {"saved activations": retained, "sharding buffers": root + layer}
     phases: dict[str, Lines] = {
-        "forward": {"saved activations": kept, "logits and loss": forward, "gradients": held, "sharding buffers": root},
-        "loss": {"saved activations": kept, "logits and loss": backward, "gradients": held, "sharding buffers": root},
+        "forward": forward_lines | {"logits and loss": forward},
+        "loss": forward_lines | {"logits and loss": backward},
         "backward": {
-            "saved activations": kept,
-            "layer backward": extra,
+            "saved activations": acts.kept,
+            "layer backward": acts.backward,
             "gradients": np.maximum(held, head),
-            "dequantised weights": unpacked,
+            "dequantised weights": acts.unpacked,
             "sharding buffers": root + layer,
         },
-        "gradients": {
-            "saved activations": retained,
-            "layer backward": extra,
-            "gradients": np.maximum(held, gradients - _last_gradients(shape, w) * share.gradients / model_parallel),
-            "dequantised weights": unpacked,
-            "sharding buffers": root + layer,
+        "gradients": first_layer
+        | {
+            "layer backward": acts.backward,
+            "gradients": np.maximum(held, gradients - made[False]),
+            "dequantised weights": acts.unpacked,
         },
+        "last attention": _attention_moment(
+            acts.kept, acts, np.maximum(held, head + made[False] - made[True]), root + layer
+        ),
+        "attention": _attention_moment(retained, acts, np.maximum(held, gradients - made[True]), root + layer),
         "embedding": {"gradients": gradients, "tied gradients": _tied_gradients(shape, w) * share.gradients},
         "optimizer": {"gradients": gradients, "optimizer temporary": temporary * share.states / model_parallel},
     }
     return _widest(resident, phases, {"logits and loss": pool})
 
 
-def _last_gradients(shape: Shape, w: Weights) -> float:
-    """Bytes of gradients that do not exist yet while the first layer runs backward: its own and the embedding's."""
+def _attention_moment(kept: Any, acts: Activations, gradients: Any, buffers: Any) -> Lines:
+    """Lines while one layer's attention runs backward: `kept` of the layers before it, less what its MLP held."""
+    return {
+        "saved activations": kept + np.minimum(acts.attention, 0.0),
+        "layer backward": np.maximum(acts.attention, 0.0),
+        "gradients": gradients,
+        "sharding buffers": buffers,
+    }
+
+
+def _merged(shape: Shape, setting: Setting, how: activations.Regime) -> tuple[float, float, float]:
+    """Bytes of merged expert tensors: kept by all layers, extra in one layer's MLP, extra in its attention.
+
+    When attention runs its backward the layer's own merged tensors are gone.
+    """
+    groups = [(layer.count, *activations.merged_experts(layer, how)) for layer in shape.layers]
+    one, gradient = max((merged, last) for _, merged, last in groups)
+    if setting.checkpointing == "none":
+        return sum(count * merged for count, merged, _ in groups), gradient, -one
+    return 0.0, one + gradient, 0.0
+
+
+def _last_gradients(shape: Shape, w: Weights, attention_only: bool) -> float:
+    """Bytes of gradients that do not exist yet while the first layer runs backward: its own, or its attention's where
+    the MLP is done already, and the embedding's.
+    """
     if not w.trains_base:
         return 0.0
-    own = max((layer.params for layer in shape.layers), default=0)
+    layer = max(shape.layers, key=lambda one: one.params)
+    own = sum(m.params for m in layer.linears if m.role == "attention") if attention_only else layer.params
     return w.trained_dtype * (own + (0 if shape.tied else shape.embedding_params))
 
 

@@ -21,7 +21,8 @@ class Linear:
     `name` is the module's name as LoRA targets call it (q_proj, gate_proj, ...). `active` is how many of the
     copies one token passes through (top_k for routed experts, 1 otherwise). `is_module` says whether the
     installed modelling code holds it as an `nn.Linear`: fused expert tensors are not, so neither adapters
-    ("all-linear") nor 4-bit loading reach them.
+    ("all-linear") nor 4-bit loading reach them as such; `adapter_ranks` is then how many times the rank peft's LoRA on
+    the fused tensor has (2 where gate and up are one tensor; 0: peft does not reach it).
     """
 
     name: str
@@ -32,6 +33,7 @@ class Linear:
     copies: int = 1
     active: int = 1
     is_module: bool = True
+    adapter_ranks: int = 0
 
     @property
     def weights(self) -> int:

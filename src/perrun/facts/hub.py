@@ -6,7 +6,7 @@ from typing import Any
 from perrun.errors import InvalidInput, UnsupportedModel
 from perrun.facts import families
 from perrun.facts.fields import Fields
-from perrun.shapes import Shape
+from perrun.shapes import Layer, Linear, Shape
 from perrun.terms import Model
 
 _LANGUAGE_HEADS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "ChatGLMModel")
@@ -96,13 +96,26 @@ def _quantization(f: Fields) -> str | None:
 
 
 def _with_details(shape: Shape, f: Fields, model_type: str) -> Shape:
-    """The kind of norm and the squashing of scores, which no parameter count shows."""
+    """The kind of norm, the squashing of scores and what peft reaches, which no parameter count shows."""
     norm = "layer" if model_type in families.LAYER_NORM else "rms"
     silent_gemma2 = model_type == "gemma2" and "attn_logit_softcapping" not in f.config  # its class squashes at 50
     softcap = f.has("attn_logit_softcapping") or silent_gemma2
-    if norm == "rms" and not softcap:
+    experts = model_type in families.PEFT_REACHES_EXPERTS
+    if norm == "rms" and not softcap and not experts:
         return shape
-    return replace(shape, layers=tuple(replace(layer, norm=norm, score_softcap=softcap) for layer in shape.layers))
+
+    def detailed(layer: Layer) -> Layer:
+        linears = tuple(_reached(m) for m in layer.linears) if experts else layer.linears
+        return replace(layer, norm=norm, score_softcap=softcap, linears=linears)
+
+    return replace(shape, layers=tuple(map(detailed, shape.layers)))
+
+
+def _reached(linear: Linear) -> Linear:
+    """A fused expert tensor with the ranks that peft's LoRA on it has."""
+    if linear.role != "expert" or linear.is_module:
+        return linear
+    return replace(linear, adapter_ranks=2 if linear.name == "gate_up_proj" else 1)
 
 
 def from_config(config: dict[str, Any], id: str) -> Model:

@@ -31,6 +31,7 @@ class Stack:
     selective: what selective checkpointing computes again: `ops` (every second product) or `attention`.
     document_mask: packed rows do not see each other. engine: deepspeed where its hooks run round every module.
     attention_kernel: flash1 where a stack's flash attention is that old.
+    adapts_experts: all-linear LoRA reaches fused expert tensors (peft from 0.18 on, families that it converts).
     """
 
     framework: str
@@ -61,6 +62,7 @@ class Stack:
     fsdp_retains: bool
     fsdp_no_sync: bool
     kbit_saves_inputs: bool
+    adapts_experts: bool
     experts: str
     selective: str
     document_mask: bool
@@ -81,6 +83,7 @@ YES_NO = (
     "fsdp_retains",
     "fsdp_no_sync",
     "kbit_saves_inputs",
+    "adapts_experts",
     "document_mask",
 )
 

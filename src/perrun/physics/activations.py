@@ -30,6 +30,7 @@ class Regime:
     adapted: which matrices carry LoRA; adapter_fp32: LoRA matrices are fp32; dropout: LoRA dropout is on;
     base: storage of the frozen matrices (bf16, nf4, int8, gptq, fp8).
     base_saves_inputs: frozen matrices of a k-bit base keep their input although nothing of them is trained.
+    merges_experts: LoRA on fused expert tensors adds its product to a copy of them, which is trained through.
     grouped_experts: all experts of a mixture run in one kernel instead of one after the other.
     kernels: eager, fused (norm and rope), liger, unsloth, compiled, te. attention: eager, sdpa, flash2, flash3, te.
     """
@@ -46,6 +47,7 @@ class Regime:
     attention: str
     grouped_experts: bool
     base_saves_inputs: bool
+    merges_experts: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,9 @@ def inputs_saved(group: list[Linear], width: float, regime: Regime, produced: fl
     if regime.trains_base:
         return len(group) * 2.0 * width if regime.autocast and produced > regime.act else produced * width
     adapted = [m for m in group if regime.adapted(m)]
+    if adapted and all(m.role == "expert" for m in group):
+        return produced * width  # the merged tensor is trained through: it reads the input itself
+    adapted = [m for m in adapted if m.role != "expert"]
     if not adapted:
         return regime.act * width if regime.base_saves_inputs else 0.0
     if not regime.adapter_fp32 and not regime.dropout:
@@ -107,7 +112,7 @@ def inputs_saved(group: list[Linear], width: float, regime: Regime, produced: fl
 def adapter_inner(group: list[Linear], rank: Any, regime: Regime) -> Any:
     """Bytes per token of the rank-wide outputs of the A matrices."""
     element = 2.0 if regime.autocast or not regime.adapter_fp32 else FP32
-    return element * rank * float(sum(m.active for m in group if regime.adapted(m)))
+    return element * rank * float(sum(m.active for m in group if regime.adapted(m) and m.role != "expert"))
 
 
 def split_attention(layer: Layer) -> tuple[list[Linear], list[Linear]]:
@@ -173,7 +178,8 @@ def routing_saved(layer: Layer, hidden: float, regime: Regime) -> float:
     if not experts:
         return 0.0
     top_k = experts[0].active
-    gathered = regime.act * hidden * top_k if regime.trains_base else 0.0
+    trained = regime.trains_base or any(map(regime.adapted, experts))
+    gathered = regime.act * hidden * top_k if trained else 0.0
     return gathered + regime.act * hidden * top_k
 
 
@@ -186,6 +192,18 @@ def experts_at_once(layer: Layer, regime: Regime) -> float:
     if not experts or regime.grouped_experts:
         return 1.0
     return 1.0 / experts[0].copies
+
+
+def merged_experts(layer: Layer, regime: Regime) -> tuple[float, float]:
+    """(bytes of the layer's merged expert tensors, bytes of the last one's gradient), whatever the tokens.
+
+    peft's LoRA on a fused tensor computes W + B A in every forward, which autograd keeps, and the gradient of that sum
+    is as large as W. Source: peft, tuners/lora/layer.py (ParamWrapper); traced steps of Mixtral and Qwen3-MoE.
+    """
+    experts = [m for m in layer.linears if m.role == "expert" and regime.adapted(m)]
+    if not experts or not regime.merges_experts:
+        return 0.0, 0.0
+    return 2.0 * sum(m.weights for m in experts), 2.0 * experts[-1].weights
 
 
 def selective_saved(layer: Layer, hidden: float, regime: Regime) -> float:
@@ -232,6 +250,8 @@ def layer_bytes(layer: Layer, hidden: float, rank: Any, regime: Regime) -> Layer
     entering = regime.residual * hidden
     at_last = attention + mlp + last + entering + product + (last if any(map(regime.adapted, mlp_write)) else 0.0)
     at_product = attention + mlp + entering + widest
+    # the adapter's branch ran first: its gradient waits while the frozen matrix is unpacked for its own
+    at_unpack = attention + mlp + entering + product * (2.0 if any(map(regime.adapted, mlp_write)) else 1.0)
     # gradients of output and queries, and the fp32 accumulator of flash kernels
     at_attention = attention + entering + 2.0 * (out_width + layer.heads * layer.head_dim)
     at_attention += 0.0 if scores else FP32 * out_width
@@ -246,7 +266,7 @@ def layer_bytes(layer: Layer, hidden: float, rank: Any, regime: Regime) -> Layer
         saved=attention + mlp + last,
         saved_scores=scores,
         backward=np.maximum(at_last, at_product),
-        backward_matmul=at_last,
+        backward_matmul=at_unpack,
         backward_attention=at_attention,
         backward_scores=backward_scores,
     )

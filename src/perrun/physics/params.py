@@ -25,14 +25,17 @@ def _letter(name: str) -> str:
     return {"query": "q", "key": "k", "value": "v"}.get(head, head[:1])
 
 
-def targeted(linear: Linear, targets: str) -> bool:
-    """Whether LoRA with these targets adapts the matrix.
+def targeted(linear: Linear, targets: str, experts: bool = False) -> bool:
+    """Whether LoRA with these targets adapts the matrix. experts: the stack's peft reaches fused expert tensors.
 
     targets: all-linear (every nn.Linear but the head), attn (all of attention), attn-qv, attn-qkv (fused
     projections count as hit), or module names joined by comma, plus or space. Fused expert tensors are no modules
-    and are never hit. Source: peft, tuners/tuners_utils.py (all-linear and target_modules by suffix).
+    and are hit only where `experts` says so and the
+    family is one that peft converts. Source: peft, tuners/tuners_utils.py (all-linear and target_modules by suffix).
     """
-    if not linear.is_module or linear.role in ("head", "router"):
+    if linear.role == "expert" and not linear.is_module and not (experts and linear.adapter_ranks):
+        return False
+    if not (linear.is_module or linear.role == "expert") or linear.role in ("head", "router"):
         return linear.role == "head" and linear.is_module and linear.name in _names(targets)
     if targets.startswith("all-linear"):
         return True
@@ -57,22 +60,25 @@ def adapter_params(linear: Linear, rank: Any, dora: bool = False) -> Any:
 
     Source: LoRA, arXiv 2106.09685 section 4.1; DoRA, arXiv 2402.09353 section 3.
     """
-    one = rank * (linear.in_features + linear.out_features) + (linear.out_features if dora else 0)
+    ranks = rank if linear.is_module else rank * linear.adapter_ranks
+    one = ranks * (linear.in_features + linear.out_features) + (linear.out_features if dora else 0)
     return linear.copies * one
 
 
-def adapters_of(layer: Layer, targets: str, rank: Any, dora: bool = False) -> Any:
+def adapters_of(layer: Layer, targets: str, rank: Any, dora: bool = False, experts: bool = False) -> Any:
     """Adapter parameters of one layer; linear in the rank, which may be an array."""
-    hit = [m for m in layer.linears if targeted(m, targets)]
+    hit = [m for m in layer.linears if targeted(m, targets, experts)]
     per_rank = sum(adapter_params(m, 1) for m in hit)
     magnitudes = sum(m.copies * m.out_features for m in hit) if dora else 0
     return float(per_rank) * rank + float(magnitudes)
 
 
-def adapters_total(shape: Shape, targets: str, rank: Any, dora: bool = False) -> Any:
+def adapters_total(shape: Shape, targets: str, rank: Any, dora: bool = False, experts: bool = False) -> Any:
     """Adapter parameters of the whole model; linear in the rank, which may be an array."""
-    per_rank = sum(layer.count * adapters_of(layer, targets, 1.0) for layer in shape.layers)
-    magnitudes = sum(layer.count * adapters_of(layer, targets, 0.0, dora) for layer in shape.layers) if dora else 0.0
+    per_rank = sum(layer.count * adapters_of(layer, targets, 1.0, experts=experts) for layer in shape.layers)
+    magnitudes = 0.0
+    if dora:
+        magnitudes = sum(layer.count * adapters_of(layer, targets, 0.0, dora, experts) for layer in shape.layers)
     return per_rank * rank + magnitudes
 
 

@@ -101,6 +101,32 @@ READERS: dict[str, str] = {
     "starcoder2": "gpt.starcoder2",
 }
 
+# Mixtures whose fused expert tensors peft 0.21 reaches with all-linear LoRA, with twice the rank where gate and up are
+# one tensor. Source: huggingface/peft, utils/transformers_weight_conversion.py (targets by conversion pattern).
+PEFT_REACHES_EXPERTS = frozenset(
+    [
+        "afmoe",
+        "deepseek_v2",
+        "deepseek_v3",
+        "deepseek_v32",
+        "dots1",
+        "ernie4_5_moe",
+        "exaone_moe",
+        "flex_olmo",
+        "glm4_moe",
+        "glm4_moe_lite",
+        "hunyuan_v1_moe",
+        "longcat_flash",
+        "minimax",
+        "minimax_m2",
+        "mixtral",
+        "olmoe",
+        "qwen2_moe",
+        "qwen3_moe",
+        "qwen3_next",
+    ]
+)
+
 # Families that use torch's layer norm, a fused kernel that keeps its input as it is; all others use RMSNorm.
 # Source: transformers modelling code of each; models.csv norm_type says the same.
 LAYER_NORM = frozenset(
