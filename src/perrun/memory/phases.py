@@ -4,17 +4,18 @@ Peak = max over phases (end of forward, backward of the loss, backward of the la
 layer, optimizer step), each a sum of lines. Everything is vectorised over the numbers of a `Setting`.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from perrun.facts.stacks import Stack
-from perrun.physics import activations, params, quant, sharding
+from perrun.memory.kept import Activations, of_layers
+from perrun.memory.weights import Weights, base_storage, regime, weights
+from perrun.physics import activations, sharding
 from perrun.physics import memory as law
 from perrun.setting import Setting
-from perrun.shapes import Layer, Linear, Shape
+from perrun.shapes import Shape
 
 Lines = dict[str, Any]
 
@@ -57,204 +58,6 @@ class Peak:
     pools: Lines
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """How the parts of the model are stored: bytes of one GPU before sharding."""
-
-    base: Any
-    trained: Any
-    trains_base: bool
-    base_dtype: str
-    base_is_quantised: bool
-    trained_dtype: float
-    largest_matrix: float
-    matmul_params: float
-
-
-def base_storage(setting: Setting, stack: Stack, stored_quantization: str | None) -> str:
-    """Storage of the big matrices: nf4, int8, gptq (as published), fp8, or a dtype.
-
-    A frozen base under mixed precision stays in fp32 as full weights do (the evidence schema: bf16-mixed means fp32
-    weights); TransformerEngine stacks keep it in FP8 when they train in FP8 or below.
-    """
-    if setting.method in ("qlora", "qdora"):
-        return "gptq" if stored_quantization in ("gptq", "awq") else "nf4"
-    if setting.method == "lora-int8":
-        return "int8"
-    if setting.adapters and setting.precision in LOW_PRECISION:
-        return "fp8" if stack.kernels == "te" else "bf16"
-    mixed = setting.precision in ("bf16-mixed", "fp16-mixed") and not (setting.adapters and stack.master_weights)
-    return "fp32" if mixed or setting.precision == "fp32" else "bf16"
-
-
-LOW_PRECISION = ("fp8", "mxfp8", "nvfp4")
-
-
-def _matrices(shape: Shape) -> list[tuple[Layer, Linear]]:
-    return [(layer, m) for layer in shape.layers for m in layer.linears]
-
-
-def weights(shape: Shape, setting: Setting, stack: Stack, stored_quantization: str | None) -> Weights:
-    """Bytes and counts of base and trained weights on one GPU, unsharded."""
-    storage = base_storage(setting, stack, stored_quantization)
-    total = float(shape.total_params)
-    matrices = _matrices(shape)
-    experts = float(sum(layer.count * m.params for layer, m in matrices if m.role == "expert"))
-    elsewhere = experts * (1.0 - 1.0 / np.asarray(setting.ep, dtype=float))  # experts that other ranks hold
-    if setting.adapters:
-        trained = params.adapters_total(
-            shape, setting.lora_targets, setting.lora_rank, "dora" in setting.method, stack.adapts_experts
-        )
-    else:
-        trained = total - elsewhere
-    trained_dtype = 4.0 if (setting.adapters and stack.adapter_dtype == "fp32") else 2.0
-    upcast = stack.fsdp_upcasts and setting.sharding in ("fsdp", "fsdp2") and setting.precision != "fp32"
-    if not setting.adapters and (storage == "fp32" or upcast):
-        trained_dtype = 4.0
-    quantised = storage in ("nf4", "gptq", "int8")
-    largest = max((m.in_features * m.out_features for _, m in matrices), default=0)
-    matmul = sum(layer.count * m.weights for layer, m in matrices) + shape.hidden_size * shape.vocab_size
-    if quantised:
-        count, rows = params.quantisable(shape, experts=stack.quantises_experts)
-        rest = total - count
-        # k-bit preparation turns what is not quantised to fp32
-        base = quant.weight_bytes(count, rows, storage) + rest * (4.0 if stack.kbit_upcast == "all" else 2.0)
-    else:
-        base = 0.0 if not setting.adapters else (total - elsewhere) * quant.DTYPE_BYTES[storage]
-    return Weights(base, trained, not setting.adapters, storage, quantised, trained_dtype, largest, matmul)
-
-
-def _adapted(setting: Setting, stack: Stack) -> Callable[[Linear], bool]:
-    if not setting.adapters:
-        return lambda _: False
-    return lambda m: params.targeted(m, setting.lora_targets, stack.adapts_experts)
-
-
-def regime(setting: Setting, stack: Stack, storage: str) -> activations.Regime:
-    """How numbers are held inside a layer under this setting and stack."""
-    mixed = setting.precision in ("bf16-mixed", "fp16-mixed", "fp8", "mxfp8", "nvfp4") and not setting.adapters
-    fp32 = setting.precision == "fp32"
-    # FSDP's mixed precision casts the prepared fp32 norms back: measured equal with and without preparation
-    prepared = stack.kbit_upcast != "no" and setting.sharding not in ("fsdp", "fsdp2")
-    upcast = prepared and storage in ("nf4", "int8", "gptq")
-    te = stack.kernels in ("te", "compiled")
-    return activations.Regime(
-        act=4.0 if fp32 or (upcast and not te) else 2.0,
-        residual=4.0 if fp32 or upcast or (mixed and not te) else 2.0,
-        autocast=(stack.autocast or mixed) and not fp32 and not te,
-        trains_base=not setting.adapters,
-        adapted=_adapted(setting, stack),
-        merges_experts=stack.adapts_experts,
-        adapter_fp32=stack.adapter_dtype == "fp32",
-        dropout=stack.lora_dropout > 0,
-        base=storage,
-        kernels="compiled" if setting.compile and stack.kernels == "eager" else stack.kernels,
-        attention=setting.attention,
-        base_saves_inputs=storage == "int8" or (storage == "nf4" and stack.kbit_saves_inputs),
-        grouped_experts=not stack.quantises_experts,  # stacks on transformers 4 hold experts as modules in a loop
-    )
-
-
-def _layers(shape: Shape, how: activations.Regime, rank: Any) -> dict[str, Any]:
-    """Sums over layers [bytes per token] and the widest layer, by what checkpointing keeps."""
-    groups = [(layer.count, activations.layer_bytes(layer, shape.hidden_size, rank, how)) for layer in shape.layers]
-    inputs = sum(count * b.input for count, b in groups)
-    saved = sum(count * b.saved for count, b in groups)
-    scores = sum(count * b.saved_scores for count, b in groups)
-    widest = max((b for _, b in groups), key=lambda b: float(np.max(b.backward)))
-    return {
-        "input": inputs,
-        "saved": saved,
-        "selective": sum(count * b.selective for count, b in groups),
-        "widest_selective": widest.selective,
-        "scores": scores,
-        "widest": widest.backward,
-        "matmul": widest.backward_matmul,
-        "widest_saved": widest.saved,
-        "attention": max((b.backward_attention for _, b in groups), key=lambda b: float(np.max(b))),
-        "attention_scores": max(b.backward_scores for _, b in groups),
-        "widest_scores": max(b.saved_scores for _, b in groups),
-        "one_input": widest.input,
-        "shared": widest.shared,
-    }
-
-
-def how_embedding(stack: Stack, how: activations.Regime) -> float:
-    """Bytes of an element that the embedding puts out: 16 bits where only norms were prepared for k-bit training."""
-    return 2.0 if stack.kbit_upcast == "norms" else how.residual
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """Bytes per token kept by all layers at the end of the forward, and extra while one layer runs backward: at the
-    widest moment of its elementwise work, while its last matrix runs, and while its attention runs.
-    """
-
-    kept: Any
-    elementwise: Any
-    matmul: Any
-    attention: Any
-
-
-def kept_by_layers(layers: dict[str, Any], checkpointing: str, reentrant: bool, seq: Any) -> Kept:
-    """What checkpointing keeps. Re-entrant checkpointing also holds the recomputed output (torch/utils/checkpoint.py
-    CheckpointFunction); what is kept is not counted again in the layer that runs backward.
-    """
-    scores = layers["widest_scores"] * seq
-    moments = (
-        layers["widest"] + scores,
-        layers["matmul"] + scores,
-        layers["attention"] + layers["attention_scores"] * seq,
-    )
-    recomputed = -layers["shared"] + (layers["one_input"] if reentrant else 0.0)
-    kept, less = {
-        "none": (layers["saved"] + layers["scores"] * seq, -(layers["widest_saved"] + scores)),
-        "selective": (layers["selective"], -layers["widest_selective"]),
-        "unsloth": (layers["one_input"] * 2, recomputed),  # inputs go to host memory, one stays
-        "full": (layers["input"], recomputed),
-    }[checkpointing]
-    return Kept(kept, *(moment + less for moment in moments))
-
-
-@dataclass(frozen=True, slots=True)
-class Activations:
-    """Bytes of activations: kept to the end of the forward; extra in one layer's backward, and while its attention
-    runs (negative where less is left by then); what an unpacked k-bit matrix adds to the former; the store of inputs.
-    """
-
-    kept: Any
-    backward: Any
-    attention: Any
-    unpacked: Any
-    inputs: Any
-
-
-def _activations(
-    shape: Shape, setting: Setting, stack: Stack, how: activations.Regime, w: Weights, tokens: Any
-) -> Activations:
-    """Activations of a micro batch of `tokens` on one GPU, split by tensor and pipeline parallel ranks."""
-    layers = _layers(shape, how, setting.lora_rank if setting.adapters else 0.0)
-    if how.residual > how_embedding(stack, how):  # the first layer's input is the embedding, in 16 bits
-        layers["input"] -= 2.0 * shape.hidden_size
-    per_token = kept_by_layers(layers, setting.checkpointing, stack.reentrant, setting.seq_len)
-    tp, pp = (np.asarray(degree, dtype=float) for degree in (setting.tp, setting.pp))
-    whole_inputs = setting.checkpointing in ("full", "unsloth")  # the residual stream is not split by tensor ranks
-    merged_kept, merged_extra, merged_attention = _merged(shape, setting, how)
-    elementwise = tokens * per_token.elementwise / tp + merged_extra
-    attention = tokens * per_token.attention / tp + merged_attention
-    plain = np.maximum(np.maximum(elementwise, attention), 0.0)
-    # an unpacked matrix is alive only while its product runs, not at the widest moment of the elementwise work
-    unpacks = 2.0 * w.largest_matrix if w.base_dtype in ("nf4", "int8") else 0.0
-    product = tokens * per_token.matmul / tp + merged_extra + unpacks
-    return Activations(
-        kept=tokens * per_token.kept / (pp if whole_inputs else tp * pp) + merged_kept,
-        backward=plain,
-        attention=attention,
-        unpacked=np.maximum(product - plain, 0.0),
-        inputs=tokens * layers["input"],
-    )
-
-
 def _loss(shape: Shape, setting: Setting, stack: Stack, how: activations.Regime, tokens: Any) -> tuple[Any, Any, Any]:
     """Bytes of logits and loss at the end of forward, in backward, and as a pool of the allocator."""
     kind = "fused" if setting.fused_ce else ("plain" if stack.loss == "fused" else stack.loss)
@@ -294,7 +97,7 @@ def peak(shape: Shape, setting: Setting, stack: Stack, stored_quantization: str 
     seq = setting.seq_len / np.asarray(setting.cp, dtype=float)
     tokens = setting.micro_batch * seq * pairs
     resident = _resident(setting, stack, w, share, model_parallel)
-    acts = _activations(shape, setting, stack, how, w, tokens)
+    acts = of_layers(shape, setting, stack, how, w, tokens)
     forward, backward, pool = _loss(shape, setting, stack, how, tokens / np.asarray(setting.tp, dtype=float))
     gradients = w.trained * w.trained_dtype * share.gradients / model_parallel
     accumulating = np.asarray(setting.grad_accum) > 1
@@ -342,18 +145,6 @@ def _attention_moment(kept: Any, acts: Activations, gradients: Any, buffers: Any
         "gradients": gradients,
         "sharding buffers": buffers,
     }
-
-
-def _merged(shape: Shape, setting: Setting, how: activations.Regime) -> tuple[float, float, float]:
-    """Bytes of merged expert tensors: kept by all layers, extra in one layer's MLP, extra in its attention.
-
-    When attention runs its backward the layer's own merged tensors are gone.
-    """
-    groups = [(layer.count, *activations.merged_experts(layer, how)) for layer in shape.layers]
-    one, gradient = max((merged, last) for _, merged, last in groups)
-    if setting.checkpointing == "none":
-        return sum(count * merged for count, merged, _ in groups), gradient, -one
-    return 0.0, one + gradient, 0.0
 
 
 def _last_gradients(shape: Shape, w: Weights, attention_only: bool) -> float:
