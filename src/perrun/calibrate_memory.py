@@ -17,10 +17,10 @@ from perrun.physics import allocator
 from perrun.runs import Settings
 from perrun.units import GIB
 
-PARAMETERS = ("pool_layer", "pool_logits", "pool_steps", "pool_varying", "context_gib", "communicator_gib")
-START = (0.5, 0.7, 0.7, 1.0, 1.0, 1.0)
-LOWER = (0.0, 0.3, 0.0, 0.0, 0.3, 0.0)
-UPPER = (1.5, 1.5, 1.5, 3.0, 1.5, 3.0)
+PARAMETERS = ("pool_layer", "pool_logits", "pool_steps", "pool_extra", "pool_slack", "context_gib", "communicator_gib")
+START = (0.5, 0.7, 0.7, 1.0, 0.1, 0.6, 1.0)
+LOWER = (0.0, 0.3, 0.0, 0.0, 0.0, 0.3, 0.0)
+UPPER = (1.5, 1.5, 1.5, 4.0, 0.4, 0.9, 3.0)
 LEAST = 0.01  # blocks are rounded to 512 bytes and 2 MiB: never less than this above the allocated peak
 MINIMUM_RUNS = 30
 KINDS = {"reserved": "reserved", "nvidia-smi": "device"}
@@ -39,7 +39,7 @@ class Row:
     layer: float
     logits: float
     steps: float
-    varying: bool
+    extra: bool
     several: bool
     usable: float
 
@@ -75,7 +75,7 @@ def _row(run: Settings, kind: str, value: float) -> Row:
         layer=pools["layer backward"],
         logits=pools["logits and loss"],
         steps=steps,
-        varying=run.setting.varying,
+        extra=run.stack.extra_pools,
         several=run.rig.n_gpus > 1,
         usable=estimate.usable_gib(run.gpu, run.rig),
     )
@@ -97,12 +97,12 @@ def _predict(values: npt.NDArray[np.float64], table: dict[str, Any]) -> npt.NDAr
             table["layer"],
             table["logits"],
             table["steps"],
-            varying,
+            extra,
             fitted,
         )
-        for varying in (False, True)
+        for extra in (False, True)
     )
-    reserved: Any = cast(Any, np).where(table["varying"], varied, plain) * GIB
+    reserved: Any = cast(Any, np).where(table["extra"], varied, plain) * GIB
     device = allocator.device_bytes(reserved, table["allocated"] * GIB, table["several"], table["usable"] * GIB, fitted)
     fixed = fitted.context + np.where(table["several"], fitted.communicator, 0.0)
     found: npt.NDArray[np.float64] = cast(Any, np).where(table["kind"] == "device", device, device - fixed) / GIB

@@ -159,7 +159,7 @@ def memory_figures(
         pools["layer backward"],
         pools["logits and loss"],
         pools["gradients"] + pools["optimizer temporary"],
-        numbers.varying,
+        stack.extra_pools,
         fitted,
     )
     device = allocator.device_bytes(reserved, peak.allocated, several, usable_bytes, fitted)

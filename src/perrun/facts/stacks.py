@@ -32,6 +32,7 @@ class Stack:
     document_mask: packed rows do not see each other. engine: deepspeed where its hooks run round every module.
     attention_kernel: flash1 where a stack's flash attention is that old.
     adapts_experts: all-linear LoRA reaches fused expert tensors (peft from 0.18 on, families that it converts).
+    extra_pools: its loop leaves several times the usual blocks with the allocator (measured, not explained).
     """
 
     framework: str
@@ -63,6 +64,7 @@ class Stack:
     fsdp_no_sync: bool
     kbit_saves_inputs: bool
     adapts_experts: bool
+    extra_pools: bool
     experts: str
     selective: str
     document_mask: bool
@@ -84,6 +86,7 @@ YES_NO = (
     "fsdp_no_sync",
     "kbit_saves_inputs",
     "adapts_experts",
+    "extra_pools",
     "document_mask",
 )
 

@@ -8,21 +8,21 @@ GIB = 1024.0**3
 
 
 def reserved_bytes(
-    allocated: Any, resident: Any, activations: Any, layer: Any, logits: Any, steps: Any, varying: bool, reuse: "Reuse"
+    allocated: Any, resident: Any, activations: Any, layer: Any, logits: Any, steps: Any, extra: bool, reuse: "Reuse"
 ) -> Any:
     """Bytes that PyTorch's caching allocator ends up holding [bytes], on a card of unlimited memory.
 
     It hardly reuses a block for a larger size, so pools of different sizes add up even where their phases do not
     overlap: the layers' activations, the logits and their copies, gradients and the optimizer's temporaries. Each
-    pool counts with the share that is not served from another pool's blocks (fitted, see calibration). Where the
-    length of rows varies from step to step (`varying`), blocks fit even less. It is never less than the allocated
-    peak. Source of the mechanism: torch/c10 CUDACachingAllocator (blocks over 1 MiB are split and reused only
-    within a segment).
+    pool counts with the share that is not served from another pool's blocks (fitted, see calibration). What comes
+    and goes within a step leaves gaps (`slack`); weights and states do not. Stacks whose loop keeps further copies of
+    what a step makes (`extra`) reserve several times these pools. Source of the mechanism: torch/c10
+    CUDACachingAllocator (blocks over 1 MiB are split and reused only within a segment).
     """
-    lengths = 1.0 + (reuse.varying if varying else 0.0)
-    by_tokens = activations + reuse.layer * layer + reuse.logits * logits
-    pools = resident + lengths * by_tokens + reuse.steps * steps
-    return np.maximum(pools, allocated * (1.0 + reuse.least))
+    more = 1.0 + (reuse.extra if extra else 0.0)
+    by_tokens = (1.0 + reuse.slack) * activations + reuse.layer * layer + reuse.logits * logits
+    pools = resident + more * by_tokens + reuse.steps * steps
+    return np.maximum(pools, resident + (1.0 + reuse.slack) * (allocated - resident))
 
 
 class Reuse:
@@ -32,7 +32,8 @@ class Reuse:
         self.layer = values["pool_layer"]
         self.logits = values["pool_logits"]
         self.steps = values["pool_steps"]
-        self.varying = values["pool_varying"]
+        self.extra = values["pool_extra"]
+        self.slack = values["pool_slack"]
         self.least = values["pool_least"]
         self.context = values["context_gib"] * GIB
         self.communicator = values["communicator_gib"] * GIB

@@ -85,7 +85,7 @@ def reaches_cap(notes: str) -> bool:
     """Whether the longest sample has seq_len tokens although most are shorter, so that memory belongs to seq_len."""
     return bool(
         re.search(
-            r"memory belongs to seq|longest sample about|truncated at max_length|over-length samples are DELETED", notes
+            r"memory belongs to seq|only a cap: \d+ real|longest sample about|truncated at max_length|over-length samples are DELETED", notes
         )
     )
 
