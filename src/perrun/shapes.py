@@ -53,7 +53,9 @@ class Layer:
     heads, kv_heads, head_dim: of the mixer (head_dim of queries and keys; v_head_dim of values).
     window: tokens that a query sees (sliding window or chunk), None for all earlier ones.
     norms: norms over the residual stream [tokens, hidden]; norm: of which kind (layer norm is a fused kernel).
-    score_softcap: eager attention squashes its scores (one more copy of them).
+    score_softcap: eager attention squashes its scores (one more copy of them). softmax_fp32: it takes their softmax in
+    fp32. score_dropout: it drops some of them in training. activation_tensors: tensors that the MLP's activation
+    keeps (1 for a kernel, 4 where tanh-GELU is composed of elementary operations).
     other_params: whatever is no matrix here (norm weights, convolutions, gates, decays, sinks).
     intermediate: width between the two MLP matrices that one token sees, summed over active experts.
     """
@@ -73,6 +75,9 @@ class Layer:
     other_params: int
     norm: Norm = "rms"
     score_softcap: bool = False
+    softmax_fp32: bool = True
+    score_dropout: bool = False
+    activation_tensors: int = 1
 
     @property
     def params(self) -> int:

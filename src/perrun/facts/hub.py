@@ -101,12 +101,19 @@ def _with_details(shape: Shape, f: Fields, model_type: str) -> Shape:
     silent_gemma2 = model_type == "gemma2" and "attn_logit_softcapping" not in f.config  # its class squashes at 50
     softcap = f.has("attn_logit_softcapping") or silent_gemma2
     experts = model_type in families.PEFT_REACHES_EXPERTS
-    if norm == "rms" and not softcap and not experts:
-        return shape
+    act = f.config.get("activation_function") or f.config.get("hidden_act") or f.config.get("hidden_activation")
+    composed = (act or families.ACTIVATION.get(model_type)) in families.COMPOSED
+    details: dict[str, Any] = {
+        "norm": norm,
+        "score_softcap": softcap,
+        "softmax_fp32": model_type not in families.SOFTMAX_AS_IS,
+        "score_dropout": model_type in families.DROPS_SCORES and f.config.get("attn_pdrop", 0.1) > 0,
+        "activation_tensors": families.GATED_TENSORS.get(model_type, 4 if composed else 1),
+    }
 
     def detailed(layer: Layer) -> Layer:
         linears = tuple(_reached(m) for m in layer.linears) if experts else layer.linears
-        return replace(layer, norm=norm, score_softcap=softcap, linears=linears)
+        return replace(layer, linears=linears, **details)
 
     return replace(shape, layers=tuple(map(detailed, shape.layers)))
 

@@ -21,6 +21,7 @@ def _layers(shape: Shape, how: activations.Regime, rank: Any) -> dict[str, Any]:
     widest = max((b for _, b in groups), key=lambda b: float(np.max(b.backward)))
     return {
         "input": inputs,
+        "undropped": sum(count * b.undropped for count, b in groups),
         "saved": saved,
         "selective": sum(count * b.selective for count, b in groups),
         "widest_selective": widest.selective,
@@ -68,7 +69,7 @@ def kept_by_layers(layers: dict[str, Any], checkpointing: str, reentrant: bool, 
         "none": (layers["saved"] + layers["scores"] * seq, -(layers["widest_saved"] + scores)),
         "selective": (layers["selective"], -layers["widest_selective"]),
         "unsloth": (layers["one_input"] * 2, recomputed),  # inputs go to host memory, one stays
-        "full": (layers["input"], recomputed),
+        "full": (layers["input"] + layers["undropped"], recomputed),
     }[checkpointing]
     return Kept(kept, *(moment + less for moment in moments))
 

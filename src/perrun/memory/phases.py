@@ -25,6 +25,8 @@ PHASES = ("forward", "loss", "backward", "gradients", "last attention", "attenti
 # aten/src/ATen/cuda/CublasHandlePool.cpp); 32 MiB each on Hopper, which is still nothing beside a model.
 CUBLAS_WORKSPACES = 2 * (4096 * 1024 * 2 + 16 * 1024 * 8)
 
+PREFERENCE = ("dpo", "orpo", "kto")  # chosen and rejected rows are one batch, and log-probabilities are picked by row
+
 LAWS = {
     "base weights": "frozen or trained weights at their stored bits, shard of this rank",
     "autocast copies": "bf16 copies of fp32 matrices that autocast caches from forward to backward",
@@ -68,8 +70,10 @@ def _loss(shape: Shape, setting: Setting, stack: Stack, how: activations.Regime,
     if kind == "fused":
         both = law.fused_loss_bytes(shape.vocab_size, d, tokens, trains, act) + tokens * norm
         return both, both, both
-    forward = law.loss_forward_bytes(shape.vocab_size, kind, act, held, shape.softcap)
+    forward = law.loss_forward_bytes(shape.vocab_size, kind, act, shape.softcap)
     backward = law.loss_backward_bytes(shape.vocab_size, kind, act, held, shape.softcap)
+    if setting.objective in PREFERENCE:
+        backward += law.FP32_COPY * shape.vocab_size
     pool = law.loss_pool_bytes(shape.vocab_size, kind, act) if kind != "chunked" else backward
     return tokens * (forward + norm), tokens * (backward + norm + how.residual * d), tokens * pool
 
@@ -93,7 +97,7 @@ def peak(shape: Shape, setting: Setting, stack: Stack, stored_quantization: str 
     dp = np.maximum(np.asarray(setting.data_parallel, dtype=float), 1.0)
     model_parallel = np.asarray(setting.tp * setting.pp, dtype=float)
     share = sharding.shares(setting.sharding, dp, w.base_is_quantised, stack.shards_quantised)
-    pairs = 2.0 if setting.objective in ("dpo", "orpo", "kto") else 1.0
+    pairs = 2.0 if setting.objective in PREFERENCE else 1.0
     seq = setting.seq_len / np.asarray(setting.cp, dtype=float)
     tokens = setting.micro_batch * seq * pairs
     resident = _resident(setting, stack, w, share, model_parallel)
@@ -109,12 +113,21 @@ def peak(shape: Shape, setting: Setting, stack: Stack, stored_quantization: str 
     root, layer = _gathered(shape, setting, w)
     retained = 2.0 * acts.inputs if _retains(setting, stack) else acts.kept / max(shape.n_layers, 1)
     made = {only: _last_gradients(shape, w, only) * share.gradients / model_parallel for only in (False, True)}
-    forward_lines = {"saved activations": acts.kept, "gradients": held, "sharding buffers": root}
+    cast_forward, cast_backward = _autocast_copies(
+        setting, stack, w, float(shape.hidden_size * shape.vocab_size), model_parallel
+    )
+    forward_lines = {
+        "autocast copies": cast_forward,
+        "saved activations": acts.kept,
+        "gradients": held,
+        "sharding buffers": root,
+    }
     first_layer = {"saved activations": retained, "sharding buffers": root + layer}
     phases: dict[str, Lines] = {
         "forward": forward_lines | {"logits and loss": forward},
-        "loss": forward_lines | {"logits and loss": backward},
+        "loss": forward_lines | {"logits and loss": backward, "autocast copies": cast_backward},
         "backward": {
+            "autocast copies": cast_backward,
             "saved activations": acts.kept,
             "layer backward": acts.backward,
             "gradients": np.maximum(held, head),
@@ -199,7 +212,6 @@ def _resident(setting: Setting, stack: Stack, w: Weights, share: sharding.Shares
     return {
         "base weights": frozen + own,
         "adapters": trained_bytes * share.trained if setting.adapters else 0.0,
-        "autocast copies": _autocast_copies(setting, stack, w, split),
         "optimizer state": w.trained * _states(setting, stack, w) * share.states / split * states_here,
         "sharding buffers": np.where(np.asarray(setting.n_gpus) > 1, buckets, 0.0),
         "reference model": frozen + own if setting.objective == "dpo" and not setting.adapters else 0.0,
@@ -208,18 +220,21 @@ def _resident(setting: Setting, stack: Stack, w: Weights, share: sharding.Shares
     }
 
 
-def _autocast_copies(setting: Setting, stack: Stack, w: Weights, split: Any) -> Any:
-    """Bytes of 16-bit copies that autocast makes of fp32 matrices.
+def _autocast_copies(setting: Setting, stack: Stack, w: Weights, head: float, split: Any) -> tuple[Any, Any]:
+    """Bytes of 16-bit copies that autocast makes of fp32 matrices: (while the forward runs, in the backward).
 
     Copies of trained ones are cached until the forward ends (torch.autocast caches leaves that require a gradient);
-    those of a frozen fp32 base are kept by the graph of every layer, unless checkpointing drops the graph.
+    the graph keeps those that it still needs: all of them, or under checkpointing only the head's. A frozen fp32
+    base is copied in every layer and kept by the graph alone.
     """
     mixed = setting.precision in ("bf16-mixed", "fp16-mixed")
+    kept = 2.0 * (w.matmul_params if setting.checkpointing == "none" else head) / split
     if not setting.adapters:
-        return 2.0 * w.matmul_params / split if mixed and stack.kernels == "eager" else 0.0
+        eager = mixed and stack.kernels == "eager"
+        return (2.0 * w.matmul_params / split, kept) if eager else (0.0, 0.0)
     adapters = 2.0 * w.trained if stack.autocast and stack.adapter_dtype == "fp32" else 0.0
-    whole = w.base_dtype == "fp32" and mixed and setting.checkpointing == "none"
-    return adapters + (2.0 * w.matmul_params / split if whole else 0.0)
+    frozen = kept if w.base_dtype == "fp32" and mixed else 0.0
+    return adapters + frozen, adapters + frozen
 
 
 def _widest(resident: Lines, phases: dict[str, Lines], pools_of: Lines) -> Peak:

@@ -30,6 +30,8 @@ class Regime:
     adapted: which matrices carry LoRA; adapter_fp32: LoRA matrices are fp32; dropout: LoRA dropout is on;
     base: storage of the frozen matrices (bf16, nf4, int8, gptq, fp8).
     base_saves_inputs: frozen matrices of a k-bit base keep their input although nothing of them is trained.
+    fp32: nothing runs in 16 bits. dora: magnitudes are trained too. hook_free_inputs: frozen matrices keep inputs where
+    checkpointing cannot drop them.
     merges_experts: LoRA on fused expert tensors adds its product to a copy of them, which is trained through.
     grouped_experts: all experts of a mixture run in one kernel instead of one after the other.
     kernels: eager, fused (norm and rope), liger, unsloth, compiled, te. attention: eager, sdpa, flash2, flash3, te.
@@ -48,6 +50,9 @@ class Regime:
     grouped_experts: bool
     base_saves_inputs: bool
     merges_experts: bool
+    fp32: bool
+    dora: bool
+    hook_free_inputs: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,7 @@ class LayerBytes:
     """Bytes per token of one layer; the `scores` fields are per token and per key (eager attention only).
 
     input: the residual that enters (all that full checkpointing keeps). shared: the part of `saved` that is that
-    very input. selective: what selective checkpointing keeps (see `selective_saved`). saved: what stays for
+    very input. undropped: what checkpointing cannot drop. selective: what selective checkpointing keeps (see `selective_saved`). saved: what stays for
     backward without checkpointing. backward: the most that is alive inside the layer while its backward runs, saved
     included; backward_matmul: the same while the last matrix of the MLP runs its backward (when a k-bit base holds
     an unpacked copy of it); backward_attention: while the attention runs its own, when the MLP is done and, in
@@ -64,6 +69,7 @@ class LayerBytes:
 
     input: float
     shared: float
+    undropped: float
     selective: float
     saved: Any
     saved_scores: float
@@ -103,10 +109,21 @@ def inputs_saved(group: list[Linear], width: float, regime: Regime, produced: fl
     adapted = [m for m in adapted if m.role != "expert"]
     if not adapted:
         return regime.act * width if regime.base_saves_inputs else 0.0
-    if not regime.adapter_fp32 and not regime.dropout:
+    no_cast = not regime.adapter_fp32 or (produced == FP32 and not regime.autocast)
+    if no_cast and not regime.dropout:
         return produced * width
     element = 2.0 if regime.autocast or not regime.adapter_fp32 else FP32
     return len(adapted) * (element + (1.0 if regime.dropout else 0.0)) * width
+
+
+def dora_saved(group: list[Linear], regime: Regime) -> float:
+    """Bytes per token of DoRA: the base's and the adapter's outputs, both multiplied by what the magnitude gives.
+
+    Source: peft, tuners/lora/dora.py (DoraLinearLayer.forward).
+    """
+    if not regime.dora:
+        return 0.0
+    return 2.0 * regime.act * sum(m.out_features * m.active for m in group if regime.adapted(m))
 
 
 def adapter_inner(group: list[Linear], rank: Any, regime: Regime) -> Any:
@@ -142,14 +159,17 @@ def attention_saved(layer: Layer, regime: Regime) -> tuple[float, float]:
     k = layer.kv_heads * layer.head_dim
     v = layer.kv_heads * layer.v_head_dim
     out = layer.heads * layer.v_head_dim
-    act = 2.0 if regime.attention != "eager" else regime.act  # flash kernels take 16-bit inputs
+    act = 2.0 if regime.attention != "eager" and not regime.fp32 else regime.act  # flash kernels take 16-bit inputs
     norms = 0.0
     if layer.qk_norm:
         norms = norm_saved(q + k, regime.trains_base, regime, layer.norm, regime.act)
+    repeated = layer.heads * (layer.head_dim + layer.v_head_dim)
     if regime.attention == "eager":
-        repeated = layer.heads * (layer.head_dim + layer.v_head_dim)
-        scores = layer.heads * (FP32 + regime.act * (2 if layer.score_softcap else 1))
+        copies = 1 + layer.score_softcap + layer.score_dropout
+        scores = layer.heads * (regime.act * copies + (FP32 if layer.softmax_fp32 else 0.0) + layer.score_dropout)
         return norms + act * (q + repeated) + act * out, scores
+    if regime.fp32:  # the memory-efficient kernel: k and v repeated, and the output copied for the next matrix
+        return norms + act * (q + repeated + 2 * out) + FP32 * layer.heads, 0.0
     return norms + act * (q + k + v + out) + FP32 * layer.heads, 0.0
 
 
@@ -162,10 +182,10 @@ def mlp_saved(layer: Layer, regime: Regime) -> tuple[float, float, float]:
     wide = regime.act * layer.intermediate
     gated = layer.mlp in ("gated", "moe")
     if not gated:
-        return wide, wide, 2 * wide
+        return layer.activation_tensors * wide, wide, (1 + layer.activation_tensors) * wide
     if _fused_elementwise(regime.kernels):
         return 2 * wide, wide, 1 * wide
-    return 3 * wide, wide, 3 * wide
+    return (2 + layer.activation_tensors) * wide, wide, 3 * wide
 
 
 def routing_saved(layer: Layer, hidden: float, regime: Regime) -> float:
@@ -181,6 +201,15 @@ def routing_saved(layer: Layer, hidden: float, regime: Regime) -> float:
     trained = regime.trains_base or any(map(regime.adapted, experts))
     gathered = regime.act * hidden * top_k if trained else 0.0
     return gathered + regime.act * hidden * top_k
+
+
+def reader_gradients(readers: list[Linear], regime: Regime) -> float:
+    """Bytes per token of the gradients round the widest adapted matrix that reads the residual: of its output
+    (put together from gate's and up's), and in the adapter's dtype of its branch, before and after scaling. Matters where gate and up are one matrix.
+    """
+    widths = [m.out_features * m.active for m in readers if regime.adapted(m) and m.role != "expert"]
+    branch = FP32 if regime.adapter_fp32 and not regime.autocast else 2.0
+    return max(widths, default=0) * (2 * regime.act + 2 * branch)
 
 
 def experts_at_once(layer: Layer, regime: Regime) -> float:
@@ -233,6 +262,7 @@ def layer_bytes(layer: Layer, hidden: float, rank: Any, regime: Regime) -> Layer
         half * norm
         + inputs_saved(read, hidden, regime, normed)
         + adapter_inner(read + write, rank, regime)
+        + dora_saved(read + write, regime)
         + mixer
         + (0.0 if regime.trains_base else inputs_saved(write, out_width, regime, produced))
     )
@@ -244,6 +274,7 @@ def layer_bytes(layer: Layer, hidden: float, rank: Any, regime: Regime) -> Layer
         half * norm
         + inputs_saved(mlp_read, hidden, regime, normed)
         + adapter_inner(mlp_read + mlp_write, rank, regime)
+        + dora_saved(mlp_read + mlp_write, regime)
         + kept
         + routing_saved(layer, hidden, regime)
     )
@@ -255,17 +286,25 @@ def layer_bytes(layer: Layer, hidden: float, rank: Any, regime: Regime) -> Layer
     # gradients of output and queries, and the fp32 accumulator of flash kernels
     at_attention = attention + entering + 2.0 * (out_width + layer.heads * layer.head_dim)
     at_attention += 0.0 if scores else FP32 * out_width
+    undropped = 0.0
+    if regime.hook_free_inputs:  # bitsandbytes keeps them as attributes, past the hooks of checkpointing
+        widths = (hidden if read else 0.0, out_width, hidden if mlp_read else 0.0, layer.intermediate)
+        undropped = regime.act * sum(widths)
     # eager: softmax in fp32, its gradient before and after, all [heads, tokens, keys]
+    softmax = FP32 if layer.softmax_fp32 else regime.act
     capped = regime.act if layer.score_softcap else 0.0
-    backward_scores = (3 * FP32 + capped) * layer.heads if scores else 0.0
+    dropped = 1.0 if layer.score_dropout else 0.0
+    backward_scores = (3 * softmax + capped + dropped) * layer.heads if scores else 0.0
+    at_reader = attention + half * norm + entering + reader_gradients(mlp_read, regime)
     copies = regime.kernels == "eager" and layer.norm == "rms" and regime.residual < FP32
     return LayerBytes(
         input=entering,
         shared=0.0 if copies else entering,
+        undropped=undropped,
         selective=selective_saved(layer, hidden, regime),
         saved=attention + mlp + last,
         saved_scores=scores,
-        backward=np.maximum(at_last, at_product),
+        backward=np.maximum(np.maximum(at_last, at_product), at_reader),
         backward_matmul=at_unpack,
         backward_attention=at_attention,
         backward_scores=backward_scores,

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 # Bytes of optimizer state per trained parameter, for parameters of 4 (fp32) bytes; adamw keeps its two moments in
-# the dtype of the parameter. 8-bit: one byte a moment and one fp32 scale per block of 256 (bitsandbytes
+# the dtype of the parameter; bitsandbytes' Lion keeps one in fp32. 8-bit: one byte a moment and one fp32 scale per block of 256 (bitsandbytes
 # Optimizer2State, blockwise); 4-bit: torchao, block of 128. Adafactor keeps a row and a column per matrix
 # (arXiv 1804.04235), which is nothing beside the weights. SGD as trained here has no momentum (torch default).
 BLOCK_8BIT = 256
@@ -13,7 +13,9 @@ BLOCK_4BIT = 128
 
 # Temporary of torch's foreach AdamW: the square root of the second moments of all parameters at once, one more copy
 # of the trained weights (torch/optim/adam.py _multi_tensor_adam: exp_avg_sq_sqrt). Fused and paged kernels have none.
-FOREACH_OPTIMIZERS = ("adamw", "adafactor", "lion", "sgd")
+
+
+FP32_COPY = 4.0  # bytes of one more fp32 copy of a logit: the picking of log-probabilities in preference losses (TRL)
 
 
 def optimizer_state_bytes(optimizer: str, dtype_bytes: float) -> float:
@@ -26,7 +28,7 @@ def optimizer_state_bytes(optimizer: str, dtype_bytes: float) -> float:
         "adamw-4bit": 2 * (0.5 + 4 / BLOCK_4BIT),
         "adafactor": 0.0,
         "sgd": 0.0,
-        "lion": dtype_bytes,
+        "lion": 4.0,
         "lion-8bit": 1 + 4 / BLOCK_8BIT,
     }
     return per_parameter[optimizer]
@@ -39,25 +41,24 @@ def optimizer_host_bytes(optimizer: str) -> float:
 
 def optimizer_temporary_bytes(optimizer: str, implementation: str, dtype_bytes: float) -> float:
     """Bytes of temporaries per trained parameter while the optimizer steps."""
-    if optimizer in ("adamw", "lion") and implementation == "foreach":
+    if optimizer == "adamw" and implementation == "foreach":
         return dtype_bytes
     return 0.0
 
 
-def loss_forward_bytes(vocab: float, loss: str, act: float, held: float, softcap: bool) -> float:
-    """Bytes per token alive at the end of the forward, beyond the layers: what the loss keeps for backward.
+def loss_forward_bytes(vocab: float, loss: str, act: float, softcap: bool) -> float:
+    """Bytes per token alive at the widest moment of the loss's forward, beyond the layers.
 
-    plain: logits (`held` bytes each if the caller's output keeps them), their fp32 copy and the fp32 log-softmax.
-    Source: transformers ForCausalLMLoss (logits.float(), cross_entropy). chunked: logits in one piece, loss by
-    chunks. fused: nothing. softcap: the tanh of capped logits keeps its output.
+    plain: logits, their fp32 copy and the fp32 log-softmax. Source: transformers ForCausalLMLoss (logits.float(),
+    cross_entropy). chunked: logits in one piece, loss by chunks. fused: nothing. softcap: the tanh of capped logits
+    keeps its output.
     """
     if loss == "fused":
         return 0.0
     if loss in ("native", "inplace"):
         return vocab * act * (3 if loss == "native" else 1)
-    logits = act if loss == "chunked" else held
     fp32_copies = {"plain": 2, "triton": 1, "chunked": 0.25}[loss]
-    return vocab * (logits + 4.0 * fp32_copies + (act if softcap else 0.0))
+    return vocab * (act + 4.0 * fp32_copies + (act if softcap else 0.0))
 
 
 def loss_backward_bytes(vocab: float, loss: str, act: float, held: float, softcap: bool) -> float:

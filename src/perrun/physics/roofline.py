@@ -19,9 +19,10 @@ FP32 = 4.0
 # on RTX 3090 (chsasank/device-benchmarks:README.md).
 BANDWIDTH = 0.85
 
-# Times that a product reads its operands from device memory: tiles of one wave share them in the cache, later waves
-# read them again (CUTLASS, efficient GEMM: threadblock rasterisation).
-REREAD = 2.0
+# Times that a product reads its operands from device memory: a product of 8192 x 4096 by tiles of 128 x 256 reads each
+# 16 to 64 times, of which the cache serves what one wave of tiles shares (CUTLASS, efficient GEMM: threadblock
+# rasterisation). Three leaves the pairs of A100 and H100 at short sequences without bias.
+REREAD = 3.0
 
 # Quantising one element of an operand: read (2), and written twice, as it is and transposed (1 + 1); kernels of their
 # own read it once more for the scale (2) and copy it transposed by themselves (1 + 1). TransformerEngine and torchao

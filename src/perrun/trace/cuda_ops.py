@@ -102,9 +102,12 @@ def scaled_dot_product_attention(
 ) -> torch.Tensor:
     """PyTorch's choice on Ampere and later in half precision: flash without a mask, memory-efficient with one.
 
-    In float32 flash does not run, so the memory-efficient kernel takes it (no mask buffer then).
+    In float32 flash does not run, so the memory-efficient kernel takes it (no mask buffer then). Under autocast the
+    inputs are cast first (scaled_dot_product_attention is in AT_FORALL_LOWER_PRECISION_FP of autocast_mode.h).
     """
     del dropout_p, is_causal, scale
+    if torch.is_autocast_enabled("cpu"):
+        q, k, v = (x.to(torch.get_autocast_dtype("cpu")) for x in (q, k, v))
     if attn_mask is None and q.dtype != torch.float32 and q.shape[-1] == v.shape[-1] <= 256:
         return FlashAttention.apply(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)).transpose(1, 2)  # type: ignore[no-any-return]
     if enable_gqa and k.shape[1] != q.shape[1]:

@@ -9,7 +9,7 @@ from perrun.errors import InvalidInput
 
 _SMALL = 4096  # elements; min_8bit_size of bitsandbytes/optim/optimizer.py
 _PAGED = 100_000  # elements from which a state is paged (get_state_buffer)
-_STATES = {"adamw": 2, "lion": 1, "sgd": 1}
+_STATES = {"adamw": 2, "lion": 1, "sgd": 0}
 
 
 class BlockwiseOptimizer:
@@ -48,7 +48,7 @@ def make(kind: str, implementation: str, parameters: Iterable[torch.nn.Parameter
     if kind == "adamw":
         return torch.optim.AdamW(trained, lr=1e-4, **how)
     if kind == "sgd":
-        return torch.optim.SGD(trained, lr=1e-4, momentum=0.9, **how)
+        return torch.optim.SGD(trained, lr=1e-4, **how)  # as transformers Trainer makes it: no momentum
     if kind == "adafactor":
         from transformers.optimization import Adafactor
 

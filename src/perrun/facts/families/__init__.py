@@ -127,6 +127,14 @@ PEFT_REACHES_EXPERTS = frozenset(
     ]
 )
 
+# What eager attention and activations do beside the usual. Source: transformers modelling code of each
+# (eager_attention_forward), transformers/activations.py (NewGELUActivation, FastGELUActivation).
+SOFTMAX_AS_IS = frozenset({"falcon", "gpt2", "gpt_oss"})
+DROPS_SCORES = frozenset({"gpt2", "gpt_bigcode"})
+GATED_TENSORS = {"gpt_oss": 4}  # clamped gate and up, sigmoid, their products (GptOssExperts._apply_gate)
+COMPOSED = frozenset({"gelu_new", "gelu_fast"})
+ACTIVATION = dict.fromkeys(("codegen", "gpt2", "gpt_neo", "gptj", "phi"), "gelu_new")  # where a config is silent
+
 # Families that use torch's layer norm, a fused kernel that keeps its input as it is; all others use RMSNorm.
 # Source: transformers modelling code of each; models.csv norm_type says the same.
 LAYER_NORM = frozenset(
