@@ -1,16 +1,22 @@
 """The main job: rank what can be bought for a run, say what was rejected and why, and give a verdict."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from perrun import cost, estimate, search
-from perrun.errors import InvalidInput, NothingFits
+from perrun.errors import InvalidInput, NothingFits, PerrunError
 from perrun.facts import models
+from perrun.strategies import ranks_per_copy
 from perrun.terms import Estimate, Job, Model, Offer, Plan, PlanAnswer, Rejected, Rig, Strategy
+from perrun.units import SECONDS_PER_HOUR
 
+Array = npt.NDArray[np.float64]
 DEFAULT_MIN_FIT = 0.9
+LEAST_SAID = 0.01  # what two decimals can say, of probabilities and of hours
 SORTS = ("usd", "hours", "usd_per_million_tokens", "fit")
 
 
@@ -34,20 +40,34 @@ class Wish:
 def plan(job: Job, offers: list[Offer], wish: Wish | None = None) -> PlanAnswer:
     """Every offer that can run the job, cheapest first, each with its estimate and its bill.
 
-    Raises what `facts` raise for names, InvalidInput for an empty price book or for constraints that exclude every
-    offer, and NothingFits with the nearest misses when no rig holds the job.
+    Raises what `facts` raise for names, InvalidInput for an empty price book, for filters that exclude every offer
+    and for a batch that cannot be shared, UnsupportedByGpu when no card can run the job at all, and NothingFits with
+    the nearest miss when no rig holds it or no plan keeps the budget or the deadline.
     """
     wish = wish or Wish()
     model = models.get(job.model)
     wanted = [offer for offer in offers if _wanted(offer, wish)]
     _check_offers(offers, wanted, wish)
     rigs = list(dict.fromkeys(offer.rig for offer in wanted))
-    found, rejected = search.best(job, model, rigs, wish.fixed, wish.min_fit)
-    rejected += [_miss(best) for best in found if best.strategy is None]
+    found, refused = search.best(job, model, rigs, wish.fixed, wish.min_fit)
+    misses = [_miss(best, job, wish) for best in found if best.strategy is None]
     by_rig = {best.rig: best for best in found if best.strategy is not None}
     if not by_rig:
-        raise _nothing(job, rejected)
-    return _answer(job, model, [offer for offer in wanted if offer.rig in by_rig], by_rig, rejected, wish)
+        raise _nothing(job, model, refused, misses, wish)
+    market = _market(job, model, [offer for offer in wanted if offer.rig in by_rig], by_rig)
+    order = _ranked(market, wish)
+    shown = order[: wish.limit]
+    cheapest, fastest = order[np.argmin(market.usd[order])], order[np.argmin(market.hours[order])]
+    built = _built(job, model, market, dict.fromkeys((*shown, cheapest, fastest)))
+    plans = sorted((built[i] for i in shown), key=lambda p: _key(p, wish.sort))
+    return PlanAnswer(
+        job=job,
+        plans=plans,
+        rejected=sorted(refused + misses, key=lambda r: (r.rig.gpu, r.rig.n_gpus)),
+        verdict=verdict(built[cheapest], built[fastest]),
+        assumptions=assumptions(job, (plans or [built[cheapest]])[0]),
+        prices_as_of=max(market.offers[i].observed_at for i in order),
+    )
 
 
 # The floor of a market is what the cheapest host asked on that day, not something that can be bought: it is ranked
@@ -68,32 +88,45 @@ def _wanted(offer: Offer, wish: Wish) -> bool:
 def _check_offers(offers: list[Offer], wanted: list[Offer], wish: Wish) -> None:
     if not offers:
         raise InvalidInput("the price book is empty", hint="perrun prices import FILE.csv, or leave --prices out")
-    if wanted:
-        return
     for name, chosen, known in (
-        ("gpu", wish.gpus, {offer.rig.gpu for offer in offers}),
         ("provider", wish.providers, {offer.provider for offer in offers}),
         ("region", wish.regions, {offer.region for offer in offers}),
         ("term", wish.terms, {offer.term for offer in offers}),
     ):
-        if chosen and not known & set(chosen):
-            raise InvalidInput(f"no offer with {name} {', '.join(chosen)}", expected=", ".join(sorted(known)))
-    raise InvalidInput("no offer satisfies all filters at once", hint="leave one of them out")
+        strange = [one for one in chosen if one not in known]
+        if strange:
+            raise InvalidInput(f"no offer with {name} {', '.join(strange)}", expected=", ".join(sorted(known)))
+    sold = {offer.rig.gpu for offer in offers}
+    if wish.gpus and not sold & set(wish.gpus):  # one name may mean several cards, of which one on offer is enough
+        raise InvalidInput(f"no offer with gpu {', '.join(wish.gpus)}", expected=", ".join(sorted(sold)))
+    if not wanted:
+        raise InvalidInput("no offer satisfies all filters at once", hint="leave one of them out")
 
 
-def _miss(best: search.Best) -> Rejected:
+def _miss(best: search.Best, job: Job, wish: Wish) -> Rejected:
     if np.isnan(best.needs_gib):
-        return Rejected(rig=best.rig, reason=f"{best.rig.n_gpus} GPUs cannot share the global batch evenly")
+        return Rejected(rig=best.rig, reason=_unshared(best.rig, job, wish))
+    sure = f": fits with {best.fits:.0%}" if best.fits >= LEAST_SAID else ""
     return Rejected(
         rig=best.rig,
-        reason=f"needs {best.needs_gib:.1f} GiB, has {best.has_gib:.1f}",
+        reason=f"needs {best.needs_gib:.1f} GiB, has {best.has_gib:.1f}{sure}",
         needs_gib=best.needs_gib,
         has_gib=best.has_gib,
     )
 
 
-def _nothing(job: Job, rejected: list[Rejected]) -> NothingFits:
-    close = sorted((r for r in rejected if r.needs_gib and r.has_gib), key=lambda r: r.needs_gib / r.has_gib)  # type: ignore[operator]
+def _unshared(rig: Rig, job: Job, wish: Wish) -> str:
+    """Why the global batch cannot be shared."""
+    copies = rig.n_gpus // ranks_per_copy(wish.fixed)
+    share, rest = divmod(job.global_batch, copies)
+    if rest or not share:
+        return f"global_batch {job.global_batch} cannot be shared evenly by {copies} data-parallel GPUs"
+    return f"micro_batch {wish.fixed.get('micro_batch')} does not divide the {share} sequences of a GPU per step"
+
+
+def _nothing(job: Job, model: Model, refused: list[Rejected], misses: list[Rejected], wish: Wish) -> PerrunError:
+    """No rig can do it: the nearest miss, or what is wrong with the question."""
+    close = sorted((r for r in misses if r.needs_gib and r.has_gib), key=lambda r: r.needs_gib / r.has_gib)  # type: ignore[operator]
     if close:
         nearest = close[0]
         return NothingFits(
@@ -101,56 +134,69 @@ def _nothing(job: Job, rejected: list[Rejected]) -> NothingFits:
             f"{nearest.rig.n_gpus}x {nearest.rig.gpu}, {nearest.reason}",
             hint="try --method qlora, a shorter --seq-len, or --optimizer adamw-8bit",
         )
-    reasons = sorted({r.reason for r in rejected})
-    return NothingFits("no rig on offer can run the job", expected="; ".join(reasons[:3]))
+    if misses:
+        smallest = min(misses, key=lambda r: r.rig.n_gpus)
+        return InvalidInput(smallest.reason, hint="change --global-batch, --micro-batch or the number of GPUs")
+    try:
+        search.admitted(job, model, wish.fixed, refused[0].rig)
+    except PerrunError as why:
+        return why
+    raise AssertionError("a rig that was refused can run the job")
 
 
-def _answer(
-    job: Job,
-    model: Model,
-    offers: list[Offer],
-    by_rig: dict[Rig, search.Best],
-    rejected: list[Rejected],
-    wish: Wish,
-) -> PlanAnswer:
+@dataclass(frozen=True, slots=True)
+class _Market:
+    """Offers whose rig can run the job, and what a run through each takes."""
+
+    offers: list[Offer]
+    best: list[search.Best]
+    hours: Array
+    usd: Array
+    fits: Array
+
+
+def _market(job: Job, model: Model, offers: list[Offer], by_rig: dict[Rig, search.Best]) -> _Market:
+    best = [by_rig[offer.rig] for offer in offers]
+    hours = job.tokens / np.array([one.tokens_per_s for one in best]) / SECONDS_PER_HOUR
+    usd = cost.totals(hours, job, model, offers)
+    return _Market(offers, best, hours, usd, np.array([one.fits for one in best]))
+
+
+def _ranked(market: _Market, wish: Wish) -> list[int]:
+    """Indices of the offers within budget and deadline, best first. Raises NothingFits when there is none."""
+    usd, hours = market.usd, market.hours
+    possible = ~np.isnan(usd)  # nan: cannot be bought for so long
+    within = possible & (usd <= (wish.budget_usd or np.inf)) & (hours <= (wish.deadline_h or np.inf))
+    if not within.any():
+        raise _too_dear(usd[possible], hours[possible], wish)
+    keys = {"hours": (usd, hours), "fit": (usd, -market.fits.round(2))}.get(wish.sort, (hours, usd))
+    return [int(i) for i in np.lexsort(keys) if within[i]]
+
+
+def _built(job: Job, model: Model, market: _Market, chosen: Iterable[int]) -> dict[int, Plan]:
+    """Full plans of some offers; each rig is estimated once."""
     estimates: dict[Rig, Estimate] = {}
     strategies: list[Strategy] = []
-    for offer in offers:
-        best = by_rig[offer.rig]
-        assert best.strategy is not None
+    indices = list(chosen)
+    offers = [market.offers[i] for i in indices]
+    for i, offer in zip(indices, offers, strict=True):
+        strategy = market.best[i].strategy
+        assert strategy is not None
+        strategies.append(strategy)
         if offer.rig not in estimates:
-            estimates[offer.rig] = estimate.answer(estimate.ask(job, best.strategy, offer.rig, model))
-        strategies.append(best.strategy)
+            estimates[offer.rig] = estimate.answer(estimate.ask(job, strategy, offer.rig, model))
     plans = cost.priced_all(job, model, offers, strategies, [estimates[offer.rig] for offer in offers])
-    within = [p for p in plans if _within(p, wish)]
-    if not within:
-        raise _too_dear(plans, wish)
-    within.sort(key=lambda p: _key(p, wish.sort))
-    dates = [p.offer.observed_at for p in within]
-    return PlanAnswer(
-        job=job,
-        plans=within[: wish.limit],
-        rejected=sorted(rejected, key=lambda r: (r.rig.gpu, r.rig.n_gpus)),
-        verdict=verdict(within),
-        assumptions=assumptions(job, within[0]),
-        prices_as_of=max(dates),
-    )
+    return dict(zip(indices, plans, strict=True))
 
 
-def _within(plan_: Plan, wish: Wish) -> bool:
-    return (wish.budget_usd is None or plan_.usd <= wish.budget_usd) and (
-        wish.deadline_h is None or plan_.hours <= wish.deadline_h
-    )
-
-
-def _too_dear(plans: list[Plan], wish: Wish) -> NothingFits:
-    cheapest = min(plans, key=lambda p: p.usd)
-    fastest = min(plans, key=lambda p: p.hours)
+def _too_dear(usd: Array, hours: Array, wish: Wish) -> NothingFits:
+    if not usd.size:
+        return NothingFits("no offer can be bought for so long a run", hint="leave reserved offers out (--term)")
     parts: list[str] = []
     if wish.budget_usd is not None:
-        parts.append(f"no plan under ${wish.budget_usd:,.2f}: the cheapest is ${cheapest.usd:,.2f}")
+        parts.append(f"no plan under ${wish.budget_usd:,.2f}: the cheapest is ${usd.min():,.2f}")
     if wish.deadline_h is not None:
-        parts.append(f"no plan within {wish.deadline_h:g} h: the fastest takes {fastest.hours:.2f} h")
+        parts.append(f"no plan within {wish.deadline_h:g} h: the fastest takes {short(float(hours.min()))} h")
     return NothingFits("; ".join(parts), hint="fewer tokens or epochs, another method, or a wider limit")
 
 
@@ -162,21 +208,24 @@ def _key(plan_: Plan, sort: str) -> tuple[float, ...]:
     return (plan_.usd, plan_.hours)
 
 
+def short(hours: float) -> str:
+    """Hours with two decimals, or with two digits where those would say 0.00."""
+    return f"{hours:,.2f}" if hours >= LEAST_SAID else f"{hours:.2g}"
+
+
 def _name(plan_: Plan) -> str:
     return f"{plan_.offer.rig.n_gpus}x {plan_.offer.rig.gpu} at {plan_.offer.provider} ({plan_.offer.term})"
 
 
-def verdict(plans: list[Plan]) -> str:
+def verdict(cheapest: Plan, fastest: Plan) -> str:
     """One line: the cheapest, and the fastest if it is another one, with what it costs to wait less."""
-    cheapest = min(plans, key=lambda p: p.usd)
-    fastest = min(plans, key=lambda p: p.hours)
-    line = f"Cheapest: {_name(cheapest)}, ${cheapest.usd:,.2f} in {cheapest.hours:.2f} h"
+    line = f"Cheapest: {_name(cheapest)}, ${cheapest.usd:,.2f} in {short(cheapest.hours)} h"
     if fastest is cheapest:
         return f"{line}; it is also the fastest."
     more, saved = fastest.usd - cheapest.usd, cheapest.hours - fastest.hours
     return (
-        f"{line}. Fastest: {_name(fastest)}, {fastest.hours:.2f} h for ${fastest.usd:,.2f}: "
-        f"{saved:.2f} h less for ${more:,.2f} more."
+        f"{line}. Fastest: {_name(fastest)}, {short(fastest.hours)} h for ${fastest.usd:,.2f}: "
+        f"{short(saved)} h less for ${more:,.2f} more."
     )
 
 

@@ -7,10 +7,11 @@ import numpy as np
 import numpy.typing as npt
 
 from perrun import estimate, setting, speed
-from perrun.errors import InvalidInput, MissingFact, PerrunError
+from perrun.errors import InvalidInput, PerrunError
 from perrun.facts import gpus, stacks
 from perrun.facts.stacks import Stack
 from perrun.setting import Setting
+from perrun.speed.card import rate
 from perrun.strategies import Category, build, categories, micro_batches, ranks_per_copy
 from perrun.terms import Job, Model, Rejected, Rig, Strategy
 from perrun.units import GIB
@@ -49,22 +50,29 @@ class _Candidates:
     accum: Array
 
 
+def admitted(job: Job, model: Model, fixed: dict[str, Any], rig: Rig) -> tuple[float, Any]:
+    """(usable GiB, card) of a rig that can run the job. Raises why it cannot: UnsupportedByGpu, MissingFact,
+    InvalidInput, or what `facts` raise for names."""
+    stack = stacks.get(fixed.get("framework") or "trl")
+    gpu = gpus.get(rig.gpu)
+    sharding = fixed.get("sharding") or ("ddp" if rig.n_gpus > 1 else "none")
+    probe = build(Category("full", False, sharding), 1, 1, fixed, stack)
+    estimate.check(job, probe, rig, gpu, model)
+    card = speed.card(gpu, rig)
+    rate(card, job.precision)
+    return estimate.usable_gib(gpu, rig), card
+
+
 def admit(job: Job, model: Model, fixed: dict[str, Any], rigs: list[Rig]) -> tuple[_Rigs, list[Rejected]]:
-    """Rigs that can run the job, and the rest with the reason."""
+    """Rigs that can run the job, and the rest with the reason. Raises InvalidInput for a mistake in the job itself."""
     kept: list[Rig] = []
     usable: list[float] = []
     cards: list[Any] = []
     rejected: list[Rejected] = []
-    stack = stacks.get(fixed.get("framework") or "trl")
     for rig in rigs:
         try:
-            gpu = gpus.get(rig.gpu)
-            sharding = fixed.get("sharding") or ("ddp" if rig.n_gpus > 1 else "none")
-            probe = build(Category("full", False, sharding), 1, 1, fixed, stack)
-            estimate.check(job, probe, rig, gpu, model)
-            has = estimate.usable_gib(gpu, rig)
-            card = speed.card(gpu, rig)
-        except (MissingFact, PerrunError) as why:
+            has, card = admitted(job, model, fixed, rig)
+        except PerrunError as why:
             if isinstance(why, InvalidInput) and why.what.startswith(("seq_len", "lora_targets")):
                 raise  # a mistake in the job itself, not a rig that cannot run it
             rejected.append(Rejected(rig=rig, reason=why.what))

@@ -20,11 +20,14 @@ def job(model: str, given: dict[str, Any] | None = None) -> tuple[Job, Model]:
 
     found = models.get(model)
     values = dict(given or {})
+    mean, longest = values.get("tokens_per_example"), values.get("longest_example")
+    if mean and longest and longest < mean:
+        raise InvalidInput(f"longest_example {longest} is below the mean", expected=f"at least {mean} tokens")
     if "seq_len" not in values:
         mean = values.get("longest_example") or values.get("tokens_per_example") or Job.model_fields["seq_len"].default
         cap = max(SHORTEST_CAP, 1 << (max(int(mean), 1) - 1).bit_length())
-        longest = found.max_position_embeddings
-        values["seq_len"] = min(cap, longest) if longest and mean <= longest else min(cap, 2**24)
+        sees = found.max_position_embeddings
+        values["seq_len"] = min(cap, sees) if sees and mean <= sees else min(cap, 2**24)
     return Job(model=model, **values), found
 
 
@@ -81,7 +84,10 @@ def plan(
     from perrun import plan as planner
 
     asked, _ = job(model, given)
-    return planner.plan(asked, offers(prices, as_of), planner.Wish(fixed=dict(strategy or {}), **wish))
+    known = offers(prices, as_of)
+    if as_of is not None and not known:
+        raise InvalidInput(f"no price was known on {as_of}", expected="a later day, YYYY-MM-DD")
+    return planner.plan(asked, known, planner.Wish(fixed=dict(strategy or {}), **wish))
 
 
 def estimate(

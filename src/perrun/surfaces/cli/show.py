@@ -3,9 +3,12 @@
 import csv
 import io
 import json
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
+
+_FIGURE = re.compile(r"[-~$]?[\d,./]*%?( \(.*\))?$")
 
 
 def rows(columns: Sequence[str], table: Sequence[Sequence[Any]], output: dict[str, Any], title: str = "") -> None:
@@ -33,22 +36,38 @@ def as_markdown(columns: Sequence[str], table: Sequence[Sequence[Any]]) -> str:
 
 
 def draw(columns: Sequence[str], table: Sequence[Sequence[Any]], title: str = "") -> None:
+    """A table for people: folded to the width of a terminal, plain lines in a pipe."""
+    numeric = [bool(table) and all(_numeric(row[i]) for row in table) for i in range(len(columns))]
+    if sys.stdout.isatty():
+        _drawn_by_rich(columns, table, title, numeric)
+        return
+    cells = [[str(cell) for cell in row] for row in (columns, *table)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
+    lines = ["  ".join(map(_padded, row, widths, numeric)).rstrip() for row in cells]
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    print("\n".join([title, *lines] if title else lines))
+
+
+def _padded(cell: str, width: int, right: bool) -> str:
+    return cell.rjust(width) if right else cell.ljust(width)
+
+
+def _drawn_by_rich(columns: Sequence[str], table: Sequence[Sequence[Any]], title: str, numeric: list[bool]) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
     drawn = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in columns:
-        numeric = bool(table) and all(_numeric(row[list(columns).index(name)]) for row in table)
-        drawn.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    for name, right in zip(columns, numeric, strict=True):
+        drawn.add_column(name, justify="right" if right else "left", overflow="fold")
     for row in table:
         drawn.add_row(*(str(cell) for cell in row))
-    terminal = sys.stdout.isatty()
-    Console(width=None if terminal else 200, highlight=False, soft_wrap=not terminal).print(drawn)
+    Console(highlight=False).print(drawn)
 
 
 def _numeric(cell: Any) -> bool:
-    return str(cell)[:1] in "0123456789-$~" or cell == ""
+    """Whether a cell reads as a figure: '1.36', '0.35 (0.29-0.50)', '$4'; '1x H100' and a date do not."""
+    return bool(_FIGURE.match(str(cell)))
 
 
 def as_json(answer: Any) -> None:
