@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from perrun.errors import InvalidInput, PerrunError
-from perrun.prices.quote import FIELDS, TERMS, Quote, card_of
+from perrun.prices.offers import card_of
+from perrun.prices.quote import FIELDS, TERMS, Quote
 
 # An owned card: what it costs per hour of use follows from these. Utilisation is the share of hours that it works.
 OWNED = ("purchase_usd", "depreciation_years", "utilisation", "power_w", "usd_per_kwh")

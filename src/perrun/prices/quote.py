@@ -1,14 +1,10 @@
-"""A quote: one price of one machine as one source saw it on one day; and the offer that a planner makes of it."""
+"""A quote: one price of one machine as one source saw it on one day."""
 
 from dataclasses import dataclass, fields
 from datetime import date
-from functools import cache
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
-from perrun.errors import AmbiguousName
-from perrun.facts import gpus
-from perrun.prices import tables
-from perrun.terms import GPU, Offer, Rig, Term
+from perrun.terms import Term
 
 TERMS: tuple[str, ...] = get_args(Term)
 
@@ -59,99 +55,3 @@ PRODUCT = ("provider", "instance", "region", "term", "gpu", "n_gpus", "n_nodes",
 def product(quote: Quote) -> tuple[Any, ...]:
     """What is bought, whoever reports its price."""
     return tuple(getattr(quote, name) for name in PRODUCT)
-
-
-@cache
-def card_of(name: str) -> tuple[str, str]:
-    """(canonical id, note) of a card as a price list names it.
-
-    Where the list does not say the form factor, the slowest of the candidates stands in, so that a plan never
-    promises the faster one. Raises UnknownName.
-    """
-    known = tables.unsaid().get(name)
-    if known:
-        return known, f"sold as {name}, form factor not said"
-    try:
-        return gpus.get(name).id, ""
-    except AmbiguousName:
-        return slowest_of(name), f"sold as {name}, form factor not said"
-
-
-def slowest_of(name: str) -> str:
-    """Of the cards that a name may mean the slowest, by arithmetic and then by memory."""
-    return min(gpus.candidates(name), key=_pace).id
-
-
-def _pace(gpu: GPU) -> tuple[float, float]:
-    return (gpu.bf16_dense_tflops or gpu.fp16_dense_tflops or 0.0, gpu.bandwidth_gb_s or 0.0)
-
-
-@cache
-def _rig(gpu: str, n_gpus: int, n_nodes: int) -> Rig:
-    return Rig.model_construct(
-        gpu=gpu,
-        n_gpus=n_gpus,
-        n_nodes=n_nodes,
-        interconnect=None,
-        usable_gib=None,
-        host_ram_gib=None,  # on the offer, so that machines that differ only in RAM are estimated once
-        power_limit_w=None,
-    )
-
-
-@cache
-def billing(provider: str) -> dict[str, Any]:
-    """What providers.csv knows of a provider, numbers as numbers."""
-    row = tables.providers().get(provider, {})
-    numbers = (
-        "billing_increment_s",
-        "minimum_s",
-        "storage_usd_per_gb_month",
-        "egress_usd_per_gb",
-        "deposit_usd",
-        "boot_s",
-    )
-    return {name: float(row[name]) if row.get(name) else None for name in numbers} | {
-        "billed_while_stopped": row.get("billed_while_stopped", "")
-    }
-
-
-def offer_of(quote: Quote) -> Offer:
-    """The offer to plan with: card by its canonical id, what the source does not say filled from providers.csv.
-
-    Built without validation, because a plan prices hundreds of them: quotes are checked where they come in.
-    """
-    gpu, unsaid = card_of(quote.gpu)
-    known = billing(quote.provider)
-    notes = [note for note in (unsaid, quote.note) if note]
-    interruptible = quote.term == "interruptible"
-    published = tables.interruption_classes() if interruptible and not quote.interruption_class else {}
-    return Offer.model_construct(
-        provider=quote.provider,
-        instance=quote.instance,
-        region=quote.region,
-        term=cast(Term, quote.term),
-        usd_per_hour=quote.usd_per_hour,
-        rig=_rig(gpu, quote.n_gpus, quote.n_nodes),
-        billing_increment_s=_first(quote.billing_increment_s, known["billing_increment_s"]),
-        minimum_s=_first(quote.minimum_s, known["minimum_s"], 0.0),
-        billed_while_stopped=quote.billed_while_stopped or known["billed_while_stopped"],
-        storage_usd_per_gb_month=_first(quote.storage_usd_per_gb_month, known["storage_usd_per_gb_month"]),
-        egress_usd_per_gb=_first(quote.egress_usd_per_gb, known["egress_usd_per_gb"]),
-        deposit_usd=_first(quote.deposit_usd, known["deposit_usd"]),
-        boot_s=_first(quote.boot_s, known["boot_s"]),
-        interruption_class=quote.interruption_class
-        or published.get((quote.provider, quote.instance, quote.region))
-        or None,
-        ram_gib=quote.ram_gib,
-        mtbi_hours=quote.mtbi_hours,
-        block_gpu_hours=quote.block_gpu_hours,
-        reservation_hours=quote.reservation_hours,
-        note="; ".join(notes),
-        observed_at=quote.observed_at,
-        source=quote.source,
-    )
-
-
-def _first(*values: float | None) -> Any:
-    return next((value for value in values if value is not None), None)

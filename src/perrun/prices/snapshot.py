@@ -3,27 +3,18 @@
 Imports neither a database nor a network library: this is on the start-up path of `perrun plan`.
 """
 
-import os
 from collections.abc import Iterable
 from datetime import date
 from functools import cache
 from pathlib import Path
 
 from perrun.prices import files, tables
-from perrun.prices.quote import Quote, offer_of, product
+from perrun.prices.offers import offer_of
+from perrun.prices.place import data_folder
+from perrun.prices.quote import Quote, product
 from perrun.terms import Offer
 
 PUBLISHED = "published.csv"
-
-
-def data_folder() -> Path:
-    """Where the book lives: PERRUN_DATA_DIR, or the user's data folder of the platform."""
-    chosen = os.environ.get("PERRUN_DATA_DIR")
-    if chosen:
-        return Path(chosen)
-    from platformdirs import user_data_path
-
-    return user_data_path("perrun", appauthor=False)
 
 
 @cache

@@ -1,0 +1,153 @@
+"""Questions to the book. Each is one statement whose cost grows with the offers, not with their history."""
+
+from collections.abc import Iterable, Sequence
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+from perrun.errors import InvalidInput
+from perrun.prices.quote import Quote, product
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    Query = Any  # a Select: SQLAlchemy 2.0 and 2.1 disagree on its type parameters
+
+FILTERS = ("provider", "gpu", "term", "region", "n_gpus", "instance", "source")
+
+
+def _filtered(asked: "Query", where: dict[str, Any]) -> "Query":
+    from perrun.prices.book.schema import offers, sources
+
+    for name, wanted in where.items():
+        if name not in FILTERS:
+            raise InvalidInput(f"no filter {name!r}", expected=", ".join(FILTERS))
+        values = [wanted] if isinstance(wanted, (str, int)) else list(wanted or ())
+        if values:
+            column = sources.c.name if name == "source" else offers.c[name]
+            asked = asked.where(column.in_(values))
+    return asked
+
+
+def _current(columns: Sequence[Any], as_of: date | None) -> "Query":
+    """Offers joined to their price: by the pointer, or by one step into the index for a day."""
+    from sqlalchemy import select
+
+    from perrun.prices.book.schema import billing, observations, offers, sources
+
+    if as_of is None:
+        which: Any = offers.c.latest_id
+    else:
+        past = observations.alias("past")
+        which = (
+            select(past.c.id)
+            .where(past.c.offer_id == offers.c.id, past.c.observed_at <= as_of)
+            .order_by(past.c.offer_id, past.c.observed_at.desc(), past.c.id.desc())
+            .limit(1)
+            .scalar_subquery()
+        )
+    joined = (
+        offers.join(observations, observations.c.id == which)
+        .join(sources, sources.c.id == offers.c.source_id)
+        .join(billing, billing.c.id == observations.c.billing_id)
+    )
+    return select(*columns).select_from(joined).where(observations.c.usd_per_hour.is_not(None))
+
+
+def _quote_columns() -> list[Any]:
+    from perrun.prices.book.schema import billing, observations, offers, sources
+
+    return [
+        offers.c.provider,
+        offers.c.gpu,
+        offers.c.n_gpus,
+        observations.c.usd_per_hour,
+        observations.c.observed_at,
+        sources.c.name,
+        offers.c.term,
+        offers.c.instance,
+        offers.c.region,
+        offers.c.n_nodes,
+        offers.c.currency,
+        observations.c.price_per_hour,
+        billing.c.billing_increment_s,
+        billing.c.minimum_s,
+        billing.c.billed_while_stopped,
+        billing.c.storage_usd_per_gb_month,
+        billing.c.egress_usd_per_gb,
+        billing.c.deposit_usd,
+        billing.c.boot_s,
+        billing.c.interruption_class,
+        billing.c.mtbi_hours,
+        offers.c.block_gpu_hours,
+        offers.c.reservation_hours,
+        offers.c.ram_gib,
+        billing.c.note,
+    ]
+
+
+def _quote(row: Sequence[Any]) -> Quote:
+    values = list(row)
+    values[21] = tuple(int(part) for part in values[21].split(";")) if values[21] else ()
+    values[22] = tuple(float(part) for part in values[22].split(";")) if values[22] else ()
+    return Quote(*values)
+
+
+def quotes(connection: "Connection", as_of: date | None, where: dict[str, Any]) -> list[Quote]:
+    """Current quotes as they stand beside each other, in the order in which offers were first seen."""
+    from perrun.prices.book.schema import offers
+
+    asked = _filtered(_current(_quote_columns(), as_of), where).order_by(offers.c.id)
+    return [_quote(row) for row in connection.execute(asked)]
+
+
+def columns(connection: "Connection", as_of: date | None, where: dict[str, Any]) -> dict[str, list[Any]]:
+    """The figures of a market, column by column."""
+    from perrun.prices.book.schema import observations, offers
+
+    names = ("provider", "gpu", "n_gpus", "term", "usd_per_hour", "observed_at")
+    wanted = [offers.c[name] if name in offers.c else observations.c[name] for name in names]
+    rows = connection.execute(_filtered(_current(wanted, as_of), where)).all()
+    return {name: [row[i] for row in rows] for i, name in enumerate(names)}
+
+
+def history(connection: "Connection", since: date | None, where: dict[str, Any]) -> list[Quote]:
+    """Every observation of the selected offers, by day; those that say "gone" are left out."""
+    from sqlalchemy import select
+
+    from perrun.prices.book.schema import billing, observations, offers, sources
+
+    joined = (
+        offers.join(observations, observations.c.offer_id == offers.c.id)
+        .join(sources, sources.c.id == offers.c.source_id)
+        .join(billing, billing.c.id == observations.c.billing_id)
+    )
+    wanted = select(*_quote_columns()).select_from(joined)
+    asked: Query = wanted.where(observations.c.usd_per_hour.is_not(None))
+    if since is not None:
+        asked = asked.where(observations.c.observed_at >= since)
+    ordered = _filtered(asked, where).order_by(observations.c.observed_at, observations.c.id)
+    return [_quote(row) for row in connection.execute(ordered)]
+
+
+def held(connection: "Connection") -> list[tuple[int, str, str, str]]:
+    """(id, source, quote as JSON, reason) of what waits for a decision."""
+    from sqlalchemy import select
+
+    from perrun.prices.book.schema import batches, quarantine, sources
+
+    joined = quarantine.join(batches, batches.c.id == quarantine.c.batch_id).join(
+        sources, sources.c.id == batches.c.source_id
+    )
+    asked = select(quarantine.c.id, sources.c.name, quarantine.c.quote, quarantine.c.reason).select_from(joined)
+    rows = connection.execute(asked.where(quarantine.c.decision == "").order_by(quarantine.c.id))
+    return [(row[0], row[1], row[2], row[3]) for row in rows]
+
+
+def newest(found: Iterable[Quote]) -> list[Quote]:
+    """Of one product seen by several sources the price seen last."""
+    kept: dict[tuple[Any, ...], Quote] = {}
+    for quote in found:
+        key = product(quote)
+        if key not in kept or kept[key].observed_at <= quote.observed_at:
+            kept[key] = quote
+    return list(kept.values())

@@ -1,0 +1,198 @@
+"""Writing many observations fast: ids are given out here, rows go in by executemany (SQLite) or COPY (PostgreSQL).
+
+One writer at a time holds the write lock of the database, so that ids can be counted up from the largest.
+"""
+
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any, cast
+
+from perrun.prices.quote import Quote
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Table
+
+CHUNK = 50_000  # observations kept in memory before they are handed to the database
+IDENTITY_COLUMNS = (
+    "provider",
+    "instance",
+    "region",
+    "term",
+    "gpu",
+    "n_gpus",
+    "n_nodes",
+    "block_gpu_hours",
+    "reservation_hours",
+    "currency",
+)
+TERM_COLUMNS = (
+    "billing_increment_s",
+    "minimum_s",
+    "billed_while_stopped",
+    "storage_usd_per_gb_month",
+    "egress_usd_per_gb",
+    "deposit_usd",
+    "boot_s",
+    "interruption_class",
+    "mtbi_hours",
+    "note",
+)
+
+
+def source_id(connection: "Connection", name: str) -> int:
+    """Id of a source, made when it is new."""
+    from sqlalchemy import insert, select
+
+    from perrun.prices.book.schema import sources
+
+    found = connection.scalar(select(sources.c.id).where(sources.c.name == name))
+    if found is None:
+        connection.execute(insert(sources).values(name=name, error=""))
+        found = connection.scalar(select(sources.c.id).where(sources.c.name == name))
+    return cast(int, found)
+
+
+def insert_rows(
+    connection: "Connection", table: "Table", columns: tuple[str, ...], rows: list[tuple[Any, ...]]
+) -> None:
+    """Rows into a table by the fastest way that the driver has."""
+    if not rows:
+        return
+    names = ", ".join(columns)
+    driver = cast(Any, connection.connection.driver_connection)
+    if connection.dialect.name == "postgresql":
+        with driver.cursor() as cursor, cursor.copy(f"COPY {table.name} ({names}) FROM STDIN") as copy:
+            for row in rows:
+                copy.write_row(row)
+    else:
+        marks = ", ".join("?" * len(columns))
+        driver.executemany(f"INSERT INTO {table.name} ({names}) VALUES ({marks})", rows)
+
+
+class Writer:
+    """One batch of one source inside the caller's transaction."""
+
+    def __init__(self, connection: "Connection", source: str, stored_at: datetime, origin: str) -> None:
+        from sqlalchemy import insert, text
+
+        from perrun.prices.book.schema import batches
+
+        self.connection = connection
+        self.stored_at = stored_at
+        if connection.dialect.name == "postgresql":
+            connection.execute(text("LOCK TABLE offers IN SHARE ROW EXCLUSIVE MODE"))
+        self.source = source_id(connection, source)
+        self.batch_id = self._next("batches")
+        connection.execute(
+            insert(batches).values(id=self.batch_id, source_id=self.source, stored_at=stored_at, origin=origin)
+        )
+        self.new = self.changed = self.same = 0
+        self._observation = self._next("observations")
+        self._offer = self._next("offers")
+        self._known = self._load_offers()
+        self._billing = self._load_billing()
+        self._seen: set[int] = set()
+        self._last: dict[int, tuple[date, int]] = {}
+        self._rows: list[tuple[Any, ...]] = []
+        self._as_text = connection.dialect.name == "sqlite"  # SQLite stores days as ISO text
+
+    def _next(self, table: str) -> int:
+        from sqlalchemy import text
+
+        return cast(int, self.connection.scalar(text(f"SELECT coalesce(max(id), 0) + 1 FROM {table}")))
+
+    def _load_offers(self) -> dict[tuple[Any, ...], tuple[int, float | None, date | None, int | None]]:
+        """identity -> (offer id, current price or None if gone, its day, its observation)."""
+        from sqlalchemy import select
+
+        from perrun.prices.book.schema import observations, offers
+
+        wanted = (*(offers.c[name] for name in IDENTITY_COLUMNS), offers.c.id)
+        pointed = (observations.c.usd_per_hour, observations.c.observed_at, offers.c.latest_id)
+        joined = offers.outerjoin(observations, observations.c.id == offers.c.latest_id)
+        asked = select(*wanted, *pointed).select_from(joined).where(offers.c.source_id == self.source)
+        size = len(IDENTITY_COLUMNS)
+        return {tuple(row[:size]): tuple(row[size:]) for row in self.connection.execute(asked)}  # type: ignore[misc]
+
+    def _load_billing(self) -> dict[tuple[Any, ...], int]:
+        from sqlalchemy import select
+
+        from perrun.prices.book.schema import billing
+
+        asked = select(*(billing.c[name] for name in TERM_COLUMNS), billing.c.id)
+        return {tuple(row[:-1]): row[-1] for row in self.connection.execute(asked)}
+
+    def add(self, identity: tuple[Any, ...], terms: tuple[Any, ...], quote: Quote) -> None:
+        """One price. Of two prices of one offer on one day the later in order becomes the current one."""
+        known = self._known.get(identity)
+        if known is None:
+            known = (self._new_offer(identity, quote.ram_gib), None, None, None)
+            self._known[identity] = known
+            self.new += 1
+        elif known[0] not in self._seen:
+            self.changed += known[1] != quote.usd_per_hour
+            self.same += known[1] == quote.usd_per_hour
+        self._seen.add(known[0])
+        billing_id = self._billing.get(terms) or self._new_billing(terms)
+        self._observe(known, quote.observed_at, quote.usd_per_hour, quote.price_per_hour, billing_id)
+
+    def _observe(self, known: Any, day: date, usd: float | None, price: float | None, billing_id: int) -> None:
+        id = self._observation
+        self._observation += 1
+        shown = day.isoformat() if self._as_text else day
+        self._rows.append((id, known[0], self.batch_id, billing_id, shown, usd, price))
+        before = self._last.get(known[0]) or (known[2], known[3])
+        if before[0] is None or day >= before[0]:
+            self._last[known[0]] = (day, id)
+        if len(self._rows) >= CHUNK:
+            self._flush()
+
+    def _flush(self) -> None:
+        from perrun.prices.book.schema import observations
+
+        names = ("id", "offer_id", "batch_id", "billing_id", "observed_at", "usd_per_hour", "price_per_hour")
+        insert_rows(self.connection, observations, names, self._rows)
+        self._rows.clear()
+
+    def _new_offer(self, identity: tuple[Any, ...], ram_gib: float | None) -> int:
+        from perrun.prices.book.schema import offers
+
+        id = self._offer
+        self._offer += 1
+        row = (id, self.source, *identity, ram_gib)
+        insert_rows(self.connection, offers, ("id", "source_id", *IDENTITY_COLUMNS, "ram_gib"), [row])
+        return id
+
+    def _new_billing(self, terms: tuple[Any, ...]) -> int:
+        from perrun.prices.book.schema import billing
+
+        id = self._next("billing")
+        insert_rows(self.connection, billing, ("id", *TERM_COLUMNS), [(id, *terms)])
+        self._billing[terms] = id
+        return id
+
+    def bury(self, spared: set[tuple[Any, ...]]) -> int:
+        """Marks offers of the source that this batch did not see as gone, but those that were held back."""
+        day = self.stored_at.date()
+        gone = [
+            known
+            for identity, known in self._known.items()
+            if known[0] not in self._seen and known[1] is not None and identity not in spared
+        ]
+        nothing = (None, None, "", None, None, None, None, "", None, "")
+        for known in gone:
+            billing_id = self._billing.get(nothing) or self._new_billing(nothing)
+            self._observe(known, max(day, known[2] or day), None, None, billing_id)
+        return len(gone)
+
+    def finish(self) -> None:
+        """The rest of the rows, what is known of the source, and at last the pointers."""
+        from sqlalchemy import bindparam, update
+
+        from perrun.prices.book.schema import offers, sources
+
+        self._flush()
+        values = {"tried_at": self.stored_at, "stored_at": self.stored_at, "error": ""}
+        self.connection.execute(update(sources).where(sources.c.id == self.source).values(**values))
+        if self._last:
+            move = update(offers).where(offers.c.id == bindparam("offer")).values(latest_id=bindparam("seen"))
+            self.connection.execute(move, [{"offer": offer, "seen": id} for offer, (_, id) in self._last.items()])
