@@ -32,7 +32,7 @@ ARCHITECTURES = (
     "deepseek-ai/DeepSeek-V2-Lite", "openai/gpt-oss-20b", "allenai/OLMo-2-1124-7B", "bigcode/starcoder2-7b",
     "openai-community/gpt2", "EleutherAI/gpt-j-6b", "HuggingFaceTB/SmolLM2-135M", "TinyLlama/TinyLlama-1.1B-Chat-v1.0",
     "CohereLabs/aya-23-8B", "ibm-granite/granite-3.0-3b-a800m-base",
-    "meta-llama/Llama-2-7b-hf", "Qwen/Qwen3-8B", "ibm/PowerLM-3b", "tiiuae/falcon-7b", "microsoft/phi-2",
+    "meta-llama/Llama-2-7b-hf", "Qwen/Qwen3-8B", "ibm/PowerLM-3b", "microsoft/phi-2",
 )  # fmt: skip
 VARIED = ("mistralai/Mistral-7B-v0.1", "Qwen/Qwen2.5-3B", "mistralai/Mixtral-8x7B-v0.1")
 SHAPES = ((1, 512), (1, 4096), (4, 2048))

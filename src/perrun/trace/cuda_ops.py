@@ -19,13 +19,15 @@ Sources (pytorch/pytorch 2.13, Dao-AILab/flash-attention 2.7):
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 from unittest import mock
 
 import torch
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
+
+from perrun.trace.net import applied
 
 
 def _up(n: int, multiple: int) -> int:
@@ -81,6 +83,7 @@ class EfficientAttention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None]:
+        del grads
         q, k, v, _mask, _out, _lse = ctx.saved_tensors
         b, h, s, d = q.shape
         dq, dk, dv = (x.new_empty(b, x.shape[2], h, x.shape[3]).transpose(1, 2) for x in (q, k, v))
@@ -109,7 +112,7 @@ def scaled_dot_product_attention(
     if torch.is_autocast_enabled("cpu"):
         q, k, v = (x.to(torch.get_autocast_dtype("cpu")) for x in (q, k, v))
     if attn_mask is None and q.dtype != torch.float32 and q.shape[-1] == v.shape[-1] <= 256:
-        return FlashAttention.apply(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)).transpose(1, 2)  # type: ignore[no-any-return]
+        return applied(FlashAttention, q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)).transpose(1, 2)
     if enable_gqa and k.shape[1] != q.shape[1]:
         groups = q.shape[1] // k.shape[1]
         k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
@@ -117,7 +120,7 @@ def scaled_dot_product_attention(
         mask = q.new_empty(0)
     else:  # a boolean mask becomes an additive one of q's dtype, rows padded to 16 for alignment
         mask = torch.where(attn_mask, 0.0, float("-inf")).to(q.dtype) if attn_mask.dtype == torch.bool else attn_mask
-    return EfficientAttention.apply(q, k, v, mask)  # type: ignore[no-any-return]
+    return applied(EfficientAttention, q, k, v, mask)
 
 
 def flash_attention(
@@ -143,7 +146,7 @@ def flash_attention(
     width = v.shape[-1]
     if width != q.shape[-1]:  # multi-head latent attention pads the values to the width of the queries
         v = F.pad(v, (0, q.shape[-1] - width))
-    return FlashAttention.apply(q, k, v)[..., :width], None  # type: ignore[index]
+    return applied(FlashAttention, q, k, v)[..., :width], None
 
 
 def _weights_dtype(module: torch.nn.Module) -> torch.dtype:
@@ -189,10 +192,13 @@ class CudaOperators(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         func = self._replaced.get(func, func)
-        if (func in _FLOAT32_ON_CUDA or func in _FLOAT32_UNLESS_TOLD) and torch.is_autocast_enabled("cpu"):
-            if func in _FLOAT32_ON_CUDA or kwargs.get("dtype") is None:
-                args = tuple(_float32(x) for x in args)
-                kwargs = {name: _float32(x) for name, x in kwargs.items()}
+        if not torch.is_autocast_enabled("cpu"):
+            return func(*args, **kwargs)
+        if func in _FLOAT32_ON_CUDA:
+            args = tuple(_float32(x) for x in args)
+            kwargs = {name: _float32(x) for name, x in kwargs.items()}
+        elif func in _FLOAT32_UNLESS_TOLD and args and isinstance(args[0], torch.Tensor) and args[0].dtype in _HALF:
+            kwargs = {"dtype": torch.float32} | {name: x for name, x in kwargs.items() if x is not None}
         return func(*args, **kwargs)
 
 
@@ -201,7 +207,7 @@ def _float32(x: Any) -> Any:
 
 
 @contextlib.contextmanager
-def autocast_as_on_cuda() -> Iterator[None]:
+def autocast_as_on_cuda() -> Generator[None]:
     """Answer "is CUDA's autocast on?", which peft and transformers ask, by the CPU's, under which fake tensors run."""
     asked = torch.is_autocast_enabled
     with mock.patch("torch.is_autocast_enabled", lambda kind="cuda": asked("cpu" if kind == "cuda" else kind)):

@@ -7,13 +7,13 @@ of a phase lies in its first or last layers, and two depths give each of these p
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from perrun.errors import UnsupportedModel
+from perrun.trace.net import Net, layers
 from perrun.trace.recipe import Recipe
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from perrun.trace.step import MicroStep, OptimizerSteps, Request
 
 _COUNT_NAMES = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
@@ -31,8 +31,8 @@ class Run:
 
 def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """The language model's part of a config.json (itself, or its text_config)."""
-    inner = config.get("text_config")
-    return inner if isinstance(inner, dict) else config
+    inner: Mapping[str, Any] | None = config.get("text_config")
+    return config if inner is None else inner
 
 
 def layers_of(config: Mapping[str, Any]) -> int:
@@ -52,7 +52,7 @@ def truncated(config: Mapping[str, Any], n_layers: int) -> dict[str, Any]:
         if name in text:
             text[name] = n_layers
     for name, value in text.items():
-        if isinstance(value, list) and len(value) == whole:
+        if isinstance(value, list) and len(cast(list[Any], value)) == whole:
             text[name] = value[:n_layers]
     pattern = text.get("hybrid_override_pattern")
     if isinstance(pattern, str):
@@ -60,7 +60,7 @@ def truncated(config: Mapping[str, Any], n_layers: int) -> dict[str, Any]:
     return cut
 
 
-def _signature(layer: "nn.Module") -> tuple[Any, ...]:
+def _signature(layer: Net) -> tuple[Any, ...]:
     """What tells one layer from another: its parameters, and the attributes by which a mixer sees less or more."""
     attributes = ("layer_type", "attention_type", "sliding_window", "is_sliding", "use_rope", "block_type")
     seen = [str(getattr(m, name)) for m in layer.modules() for name in attributes if hasattr(m, name)]
@@ -70,9 +70,8 @@ def _signature(layer: "nn.Module") -> tuple[Any, ...]:
 def _signatures(request: "Request", recipe: Recipe, n_layers: int) -> list[tuple[Any, ...]]:
     from perrun.trace import base
 
-    config = truncated(request.config, n_layers)
-    model = base.skeleton(config, base.DTYPES[recipe.weights], request.attention, recipe.experts)
-    return [_signature(layer) for layer in base.layers(model)]
+    model = base.skeleton(truncated(request.config, n_layers), recipe, request.attention)
+    return [_signature(layer) for layer in layers(model)]
 
 
 def _period(signatures: list[tuple[Any, ...]]) -> tuple[int, int] | None:
@@ -93,7 +92,10 @@ def to_trace(request: "Request", recipe: Recipe) -> tuple[int, ...]:
         return (whole,)
     lead, size = found
     few, more = lead + 2 * size, lead + 3 * size
-    same = all(_signatures(request, recipe, count) == signatures[:count] for count in (few, more))
+    try:
+        same = all(_signatures(request, recipe, count) == signatures[:count] for count in (few, more))
+    except UnsupportedModel:  # a family whose first layers cannot stand alone
+        same = False
     return (few, more) if same else (whole,)
 
 

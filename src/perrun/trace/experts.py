@@ -7,16 +7,18 @@ the same share, tokens x top_k / experts.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 from unittest import mock
 
 import torch
 from torch import nn
 
+from perrun.trace.net import Net
+
 
 @contextlib.contextmanager
-def grouped_products() -> Iterator[None]:
+def grouped_products() -> Generator[None]:
     """Take the fallback for weights that PyTorch's fake grouped product refuses (it knows bf16 alone)."""
 
     def bf16_only(_input: torch.Tensor, weight: torch.Tensor, _offsets: torch.Tensor) -> bool:
@@ -26,7 +28,7 @@ def grouped_products() -> Iterator[None]:
         yield
 
 
-def as_modules(model: nn.Module) -> None:
+def as_modules(model: Net) -> None:
     """Replace each gated tensor of experts by one module per expert, as transformers 4 had them."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
@@ -37,7 +39,7 @@ def as_modules(model: nn.Module) -> None:
 class Expert(nn.Module):
     """One gated expert."""
 
-    def __init__(self, hidden: int, intermediate: int, act: nn.Module, dtype: torch.dtype) -> None:
+    def __init__(self, hidden: int, intermediate: int, act: Any, dtype: torch.dtype) -> None:
         super().__init__()
         kind: dict[str, Any] = {"bias": False, "device": "meta", "dtype": dtype}
         self.gate_proj = nn.Linear(hidden, intermediate, **kind)
@@ -52,7 +54,7 @@ class Expert(nn.Module):
 class ExpertModules(nn.ModuleList):
     """A loop over experts with balanced routing (MixtralSparseMoeBlock of transformers 4.48)."""
 
-    def __init__(self, tensors: nn.Module) -> None:
+    def __init__(self, tensors: Net) -> None:
         weight = tensors.down_proj  # [experts, hidden, intermediate]
         count, hidden, intermediate = weight.shape
         super().__init__(Expert(hidden, intermediate, tensors.act_fn, weight.dtype) for _ in range(count))

@@ -8,13 +8,14 @@ overwrite), rope.py (queries and keys are rotated in place, so are their gradien
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from types import MethodType
 from typing import Any
 from unittest import mock
 
 import torch
-from torch import nn
+
+from perrun.trace.net import Net, applied
 
 _SMS = 108  # streaming multiprocessors, rows of the norm's partial weight gradients (A100; 132 on H100: a few KiB more)
 
@@ -43,34 +44,36 @@ class _GatedProduct(torch.autograd.Function):
         return torch.empty_like(gate)
 
     @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, ...]:
         del grads
         return ctx.saved_tensors
 
 
 class _Rotation(torch.autograd.Function):
     @staticmethod
-    def forward(_ctx: Any, q: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        del ctx
         return q, k
 
     @staticmethod
-    def backward(_ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        del ctx
         return grads
 
 
 def _rotate(q: torch.Tensor, k: torch.Tensor, *_angles: Any, **_: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    return _Rotation.apply(q, k)
+    return applied(_Rotation, q, k)
 
 
-def _norm_forward(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    return _RMSNorm.apply(x, self.weight)
+def _norm_forward(self: Net, x: torch.Tensor) -> torch.Tensor:
+    return applied(_RMSNorm, x, self.weight)
 
 
-def _mlp_forward(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    return self.down_proj(_GatedProduct.apply(self.gate_proj(x), self.up_proj(x)))
+def _mlp_forward(self: Net, x: torch.Tensor) -> torch.Tensor:
+    return self.down_proj(applied(_GatedProduct, self.gate_proj(x), self.up_proj(x)))
 
 
-def apply(model: nn.Module, kind: str) -> None:
+def apply(model: Net, kind: str) -> None:
     """Patch norms and gated MLPs; `eager` leaves the model as transformers wrote it."""
     if kind == "eager":
         return
@@ -82,7 +85,7 @@ def apply(model: nn.Module, kind: str) -> None:
 
 
 @contextlib.contextmanager
-def rotation(model: nn.Module, kind: str) -> Iterator[None]:
+def rotation(model: Net, kind: str) -> Generator[None]:
     """While active, the model's code rotates in place."""
     code = sys.modules[type(model).__module__]
     if kind == "eager" or not hasattr(code, "apply_rotary_pos_emb"):
@@ -116,4 +119,4 @@ class _OffloadedCheckpoint(torch.autograd.Function):
 def offloaded_checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """A checkpoint function for transformers that leaves nothing of the layer's input on the GPU."""
     del kwargs
-    return _OffloadedCheckpoint.apply(function, *args)
+    return applied(_OffloadedCheckpoint, function, *args)

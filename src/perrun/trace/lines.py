@@ -1,6 +1,7 @@
 """What a peak is made of: each live storage on one named line."""
 
 from collections.abc import Mapping
+
 from perrun.trace.live import Born, LiveStorages
 
 LINES = (
@@ -26,7 +27,7 @@ def by_line(
 def _sum(
     storages: list[Born], parameters: Mapping[int, str], gradients: set[int], kept: set[int], vocabulary: int
 ) -> dict[str, int]:
-    found = dict.fromkeys(LINES, 0)
+    found: dict[str, int] = dict.fromkeys(LINES, 0)
     for born in storages:
         found[_line(born, parameters, gradients, kept, vocabulary)] += born.size
     return found

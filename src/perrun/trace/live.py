@@ -40,7 +40,7 @@ class LiveStorages(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
         self.now = 0
         self.peaks: dict[str, int] = {}
         self.ends: dict[str, int] = {}
@@ -65,7 +65,7 @@ class LiveStorages(TorchDispatchMode):
     def watch(self, tensor: torch.Tensor, op: str = "watched") -> int:
         """Count a tensor's storage; returns the serial number under which it lives."""
         storage = tensor.untyped_storage()
-        address = storage._cdata
+        address: int = storage._cdata  # pyright: ignore[reportPrivateUsage]
         known = self._live.get(address)
         if known is not None:
             return known[0].key

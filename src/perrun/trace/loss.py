@@ -5,10 +5,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 from torch.nn import functional as F
 
 from perrun.errors import InvalidInput
+from perrun.trace.net import Net, applied, base_of, decoder, head
 from perrun.trace.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -18,13 +18,8 @@ Made = tuple[torch.Tensor, Any]
 _TILE_TOKENS, _TILE_VOCABULARY = 4096, 32768  # TOKEN_CHUNK_SIZE, _CHUNKED_LOGPROB_CHUNK_SIZE of trl 1.16
 
 
-def base_of(model: nn.Module) -> nn.Module:
-    """The causal language model under the adapters, if any."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
 def of(
-    model: nn.Module, reference: nn.Module | None, tokens: torch.Tensor, recipe: Recipe, request: "Request",
+    model: Net, reference: Net | None, tokens: torch.Tensor, recipe: Recipe, request: "Request",
     at_head: Callable[[], None],
 ) -> Made:  # fmt: skip
     """The loss of one micro batch, and what stays alive beside it until the backward is done.
@@ -38,11 +33,10 @@ def of(
     raise InvalidInput(f"objective {request.objective} is not traced", expected="sft, pretrain or dpo")
 
 
-def _sft(model: nn.Module, tokens: torch.Tensor, recipe: Recipe, at_head: Callable[[], None]) -> Made:
+def _sft(model: Net, tokens: torch.Tensor, recipe: Recipe, at_head: Callable[[], None]) -> Made:
     if recipe.loss in ("fused", "tiled"):
-        flat, head = _hidden(model, tokens, at_head)
         kernel = FusedLinearCrossEntropy if recipe.loss == "fused" else TiledLogProbabilities
-        return kernel.apply(flat, head.weight, tokens.reshape(-1)).sum(), None
+        return _without_logits(kernel, model, tokens, at_head).sum(), None
     if recipe.loss == "chunked":
         return _chunked(model(input_ids=tokens).logits, tokens), None
     if recipe.logits.startswith("inline"):
@@ -55,10 +49,14 @@ def _sft(model: nn.Module, tokens: torch.Tensor, recipe: Recipe, at_head: Callab
     return out.loss, (out if recipe.keeps_logits else None)
 
 
-def _inline(model: nn.Module, tokens: torch.Tensor, recipe: Recipe) -> Made:
+def _inline(model: Net, tokens: torch.Tensor, recipe: Recipe) -> Made:
     """The loss inside the model's forward, where the head's input lives on, as before loss functions."""
     held: list[Any] = []
-    hook = base_of(model).get_output_embeddings().register_forward_pre_hook(lambda _, inputs: held.extend(inputs))
+
+    def hold(_head: Any, inputs: tuple[Any, ...]) -> None:
+        held.extend(inputs)
+
+    hook = head(model).register_forward_pre_hook(hold)
     logits = model(input_ids=tokens).logits
     hook.remove()
     if recipe.logits == "inline_float":
@@ -72,12 +70,11 @@ def _inline(model: nn.Module, tokens: torch.Tensor, recipe: Recipe) -> Made:
     return value, (logits if recipe.keeps_logits else None)
 
 
-def _hidden(model: nn.Module, tokens: torch.Tensor, at_head: Callable[[], None]) -> tuple[torch.Tensor, nn.Module]:
-    """Last hidden states [tokens, hidden] without the head, and the head."""
-    base = base_of(model)
-    hidden = getattr(base, base.base_model_prefix)(input_ids=tokens).last_hidden_state
+def _without_logits(kernel: Any, model: Net, tokens: torch.Tensor, at_head: Callable[[], None]) -> torch.Tensor:
+    """Values per token, made from the last hidden states and the head's weight in one kernel."""
+    hidden = decoder(model)(input_ids=tokens).last_hidden_state
     at_head()
-    return hidden.reshape(-1, hidden.shape[-1]), base.get_output_embeddings()
+    return applied(kernel, hidden.reshape(-1, hidden.shape[-1]), head(model).weight, tokens.reshape(-1))
 
 
 def _shifting_loss(logits: torch.Tensor, labels: torch.Tensor, vocab_size: int, **_: Any) -> torch.Tensor:
@@ -97,9 +94,9 @@ def _chunked(logits: torch.Tensor, tokens: torch.Tensor, n_chunks: int = 8) -> t
 
 
 def _dpo(
-    model: nn.Module, reference: nn.Module | None, tokens: torch.Tensor, recipe: Recipe, at_head: Callable[[], None]
+    model: Net, reference: Net | None, tokens: torch.Tensor, recipe: Recipe, at_head: Callable[[], None]
 ) -> torch.Tensor:
-    """DPO on chosen and rejected rows in one batch (huggingface/trl:trl/trainer/dpo_trainer.py): policy, then reference."""
+    """DPO, chosen and rejected rows in one batch: policy, then reference (huggingface/trl:dpo_trainer.py)."""
     policy = _row_log_probabilities(model, tokens, recipe, at_head)
     frozen = contextlib.nullcontext() if reference is not None else model.disable_adapter()
     with torch.no_grad(), frozen:
@@ -109,12 +106,11 @@ def _dpo(
 
 
 def _row_log_probabilities(
-    model: nn.Module, tokens: torch.Tensor, recipe: Recipe, at_head: Callable[[], None]
+    model: Net, tokens: torch.Tensor, recipe: Recipe, at_head: Callable[[], None]
 ) -> torch.Tensor:
     """Sum of the tokens' log probabilities per row: tiled (trl >= 1.16), or over all logits (trl 0.12 to 1.15)."""
     if recipe.loss in ("fused", "tiled"):
-        flat, head = _hidden(model, tokens, at_head)
-        return TiledLogProbabilities.apply(flat, head.weight, tokens.reshape(-1)).view(tokens.shape).sum(-1)
+        return _without_logits(TiledLogProbabilities, model, tokens, at_head).view(tokens.shape).sum(-1)
     logits = model(input_ids=tokens).logits
     if recipe.outputs_float32:
         logits = logits.float()
@@ -148,7 +144,7 @@ class FusedLinearCrossEntropy(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, _targets: torch.Tensor) -> torch.Tensor:
         ctx.dtypes = hidden.dtype, weight.dtype
         dtype = _compute_dtype(hidden)
         hidden, weight = hidden.to(dtype), weight.to(dtype)

@@ -44,7 +44,7 @@ class BlockwiseOptimizer:
 def make(kind: str, implementation: str, parameters: Iterable[torch.nn.Parameter]) -> Any:
     """The optimizer of a job by our name and its implementation (foreach, fused, loop). Raises InvalidInput."""
     trained = [p for p in parameters if p.requires_grad]
-    how = {"foreach": implementation == "foreach", "fused": implementation == "fused"}
+    how: dict[str, Any] = {"foreach": implementation == "foreach", "fused": implementation == "fused"}
     if kind == "adamw":
         return torch.optim.AdamW(trained, lr=1e-4, **how)
     if kind == "sgd":

@@ -67,6 +67,10 @@ def versions() -> dict[str, str]:
         raise Unavailable(f"tracing needs {error.name}", hint="pip install 'perrun[trace]'") from error
 
 
+def _silent(_word: str, _share: float) -> None:
+    """Nobody listens."""
+
+
 def _refuse(job: Job, strategy: Strategy) -> None:
     """Raises InvalidInput for what the traced step does not model."""
     degrees = (strategy.tp, strategy.pp, strategy.cp, strategy.ep)
@@ -121,9 +125,9 @@ def trace(
         model.config | {"model_type": model.model_type},
         job.method, job.lora_rank, job.lora_targets, strategy.attention, job.objective,
     )  # fmt: skip
-    report = progress or (lambda _word, _share: None)
+    report: Progress = progress or _silent
     counts = depths.to_trace(request, chosen) if depth == "reduced" else (depths.layers_of(request.config),)
-    runs = []
+    runs: list[Run] = []
     for number, count in enumerate(counts):
         report(f"{count} layers", number / len(counts))
         cut = replace(request, config=depths.truncated(request.config, count))

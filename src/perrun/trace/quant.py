@@ -6,81 +6,68 @@ layer; one 256-entry code book for the process. LLM.int8: int8 weights and SCB f
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import torch
 from torch import nn
 
-from perrun.errors import Unavailable
+from perrun.errors import UnsupportedModel
+from perrun.trace.net import Net, applied, library
 
 _BLOCK, _NESTED = 64, 256
 
 
-def _bitsandbytes() -> Any:
-    try:
-        import bitsandbytes
-    except ImportError as error:
-        raise Unavailable("tracing a quantised base needs bitsandbytes", hint="pip install 'perrun[trace]'") from error
-    return bitsandbytes
+def _replace(model: Net, kind: str, **options: Any) -> list[Any]:
+    """Turn linear layers into bitsandbytes' as transformers does when it loads; returns the new layers."""
+    layer = getattr(library("bitsandbytes").nn, kind)
+    keep = library("transformers.quantizers.base").get_keys_to_not_convert(model)
+    config = library("transformers").BitsAndBytesConfig(**options)
+    library("transformers.integrations.bitsandbytes").replace_with_bnb_linear(model, keep, config)
+    found = [module for module in model.modules() if isinstance(module, layer)]
+    if not found:
+        raise UnsupportedModel(f"transformers finds no linear layer to quantise in {type(model).__name__}")
+    for module in found:
+        if module.bias is not None:
+            module.bias = nn.Parameter(module.bias.to(model.dtype), requires_grad=False)
+    return found
 
 
-def _replace(model: nn.Module, **options: Any) -> nn.Module:
-    from transformers import BitsAndBytesConfig
-    from transformers.integrations.bitsandbytes import replace_with_bnb_linear
-    from transformers.quantizers.base import get_keys_to_not_convert
-
-    _bitsandbytes()
-    keep = get_keys_to_not_convert(model)
-    return replace_with_bnb_linear(model, keep, BitsAndBytesConfig(**options))
-
-
-def to_4bit(model: nn.Module) -> nn.Module:
-    """Linear layers but the head become NF4 with double quantisation, computing in bf16."""
-    model = _replace(
+def to_4bit(model: Net) -> Net:
+    """Linear layers but the head become NF4 with double quantisation, computing in bf16. Raises UnsupportedModel."""
+    layers = _replace(
         model,
+        "Linear4bit",
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
         bnb_4bit_use_double_quant=True,
         bnb_4bit_compute_dtype=torch.bfloat16,
     )
     model.is_loaded_in_4bit = True
-    for module in model.modules():
-        if isinstance(module, _bitsandbytes().nn.Linear4bit):
-            module.weight_shape = (module.out_features, module.in_features)
-            packed = -(-module.out_features * module.in_features // 2)
-            old, module.weight = module.weight, _packed(packed)
-            for name in ("compress_statistics", "quant_type"):  # what peft reads from a 4-bit weight
-                setattr(module.weight, name, getattr(old, name))
-            _bias_dtype(module, model)
+    for layer in layers:
+        layer.weight_shape = (layer.out_features, layer.in_features)
+        packed = -(-layer.out_features * layer.in_features // 2)
+        old = layer.weight
+        layer.weight = nn.Parameter(torch.empty(packed, 1, dtype=torch.uint8, device="meta"), requires_grad=False)
+        for name in ("compress_statistics", "quant_type"):  # what peft reads from a 4-bit weight
+            setattr(layer.weight, name, getattr(old, name))
     return model
 
 
-def _packed(n_bytes: int) -> nn.Parameter:
-    return nn.Parameter(torch.empty(n_bytes, 1, dtype=torch.uint8, device="meta"), requires_grad=False)
-
-
-def _bias_dtype(module: nn.Module, model: nn.Module) -> None:
-    if module.bias is not None:
-        module.bias = nn.Parameter(module.bias.to(model.dtype), requires_grad=False)
-
-
-def prepare(model: nn.Module, kind: str) -> None:
-    """peft's preparation of a k-bit base; for `norms` also what TRL undid of it."""
-    from peft import prepare_model_for_kbit_training
-
-    prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
+def prepare(model: Net, kind: str) -> None:
+    """peft's preparation of a k-bit base; for `norms` also what trl undid of it."""
+    library("peft").prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
     if kind == "norms":
         for name, parameter in model.named_parameters():
             if parameter.dtype == torch.float32 and "norm" not in name:
                 parameter.data = parameter.data.to(torch.bfloat16)
 
 
-def materialise(model: nn.Module, watch: Callable[[torch.Tensor, str], Any]) -> None:
+def materialise(model: Net, watch: Callable[[torch.Tensor, str], Any]) -> None:
     """Quantisation states of the model's layers as fake tensors."""
     shared: torch.Tensor | None = None
     for layer in model.modules():
-        if isinstance(layer, Int8Mixin):
+        if hasattr(layer, "scb"):
             layer.scb = torch.empty(layer.out_features)
             watch(layer.scb, "weights")
         if not hasattr(layer, "weight_shape"):
@@ -96,11 +83,10 @@ def materialise(model: nn.Module, watch: Callable[[torch.Tensor, str], Any]) -> 
 
 
 def _nf4_state(shape: tuple[int, int], shared_code: torch.Tensor) -> Any:
-    from bitsandbytes.functional import QuantState
-
+    state = library("bitsandbytes.functional").QuantState
     n = -(-shape[0] * shape[1] // _BLOCK)
-    nested = QuantState(torch.empty(-(-n // _NESTED)), code=shared_code, blocksize=_NESTED, dtype=torch.float32)
-    return QuantState(
+    nested = state(torch.empty(-(-n // _NESTED)), code=shared_code, blocksize=_NESTED, dtype=torch.float32)
+    return state(
         torch.empty(n, dtype=torch.uint8),
         shape=torch.Size(shape),
         code=torch.empty(16),
@@ -113,20 +99,17 @@ def _nf4_state(shape: tuple[int, int], shared_code: torch.Tensor) -> Any:
 
 
 @contextlib.contextmanager
-def dequantisable() -> Iterator[None]:
+def dequantisable() -> Generator[None]:
     """Let peft's DoRA dequantise our layers, whose weights are no Params4bit (that class cannot hold a fake tensor)."""
-    from peft.tuners.lora import dora
-
+    dora = library("peft.tuners.lora.dora")
     theirs = dora.dequantize_module_weight
 
-    def ours(module: nn.Module) -> torch.Tensor:
+    def ours(module: Any) -> torch.Tensor:
         if not hasattr(module, "weight_shape"):
             return theirs(module)
         if module.weight.is_meta:
             return torch.empty(module.weight_shape, dtype=torch.bfloat16, device="meta")
-        from bitsandbytes.functional import dequantize_4bit
-
-        return dequantize_4bit(module.weight.data, module.weight.quant_state)
+        return library("bitsandbytes.functional").dequantize_4bit(module.weight.data, module.weight.quant_state)
 
     dora.dequantize_module_weight = ours
     try:
@@ -135,29 +118,20 @@ def dequantisable() -> Iterator[None]:
         dora.dequantize_module_weight = theirs
 
 
-class Int8Mixin:
-    """Marks a layer that runs as `Int8Matmul`; `scb` holds its row scales."""
-
-    scb: torch.Tensor
-    out_features: int
-
-
-def to_8bit(model: nn.Module) -> nn.Module:
+def to_8bit(model: Net) -> Net:
     """Linear layers but the head become LLM.int8 layers (threshold 6, no outlier columns: how many is data)."""
-    model = _replace(model, load_in_8bit=True)
+    layers = _replace(model, "Linear8bitLt", load_in_8bit=True)
     model.is_loaded_in_8bit = True
-    kind = type("Linear8bitLt", (Int8Mixin, _bitsandbytes().nn.Linear8bitLt), {"forward": _int8_forward})
-    for module in model.modules():
-        if isinstance(module, _bitsandbytes().nn.Linear8bitLt):
-            shape = module.weight.shape
-            module.weight = nn.Parameter(torch.empty(shape, dtype=torch.int8, device="meta"), requires_grad=False)
-            module.__class__ = kind
-            _bias_dtype(module, model)
+    kind = type("Linear8bitLt", (library("bitsandbytes").nn.Linear8bitLt,), {"forward": _int8_forward, "scb": None})
+    for layer in layers:
+        empty = torch.empty(layer.weight.shape, dtype=torch.int8, device="meta")
+        layer.weight = nn.Parameter(empty, requires_grad=False)
+        layer.__class__ = kind
     return model
 
 
 def _int8_forward(self: Any, x: torch.Tensor) -> torch.Tensor:
-    return Int8Matmul.apply(x, self.weight, self.scb, self.bias)  # type: ignore[no-any-return]
+    return applied(Int8Matmul, x, self.weight, self.scb, self.bias)
 
 
 class Int8Matmul(torch.autograd.Function):

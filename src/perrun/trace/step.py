@@ -1,16 +1,15 @@
 """One training step on fake tensors, its live bytes counted by phase."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.autograd.graph import _engine_run_backward
+from torch.autograd.graph import _engine_run_backward  # pyright: ignore[reportPrivateUsage]
 
-from perrun.trace import base, kernels, loss, optimizers, quant
+from perrun.trace import base, kernels, loss, net, optimizers, quant
 from perrun.trace.cuda_ops import CudaOperators, autocast_as_on_cuda
 from perrun.trace.experts import grouped_products
 from perrun.trace.lines import by_line
@@ -107,7 +106,7 @@ class Tracer:
         self.load = self.live.now
         self._mark_layers()
 
-    def _reference_model(self) -> nn.Module | None:
+    def _reference_model(self) -> net.Net | None:
         """DPO's reference: a copy for full fine-tuning; the base without its adapters otherwise (no bytes)."""
         if self.request.objective != "dpo" or self.request.method != "full":
             return None
@@ -116,22 +115,27 @@ class Tracer:
         return frozen.eval()
 
     def _mark_layers(self) -> None:
-        head = loss.base_of(self.model).get_output_embeddings()
-        head.register_forward_pre_hook(lambda *_: self._at_head())
-        for number, layer in enumerate(base.layers(self.model)):
+        def at_head(_head: Any, _inputs: Any) -> None:
+            self._at_head()
+
+        net.head(self.model).register_forward_pre_hook(at_head)
+        for number, layer in enumerate(net.layers(self.model)):
             layer.register_forward_hook(self._layer_hook(number))
 
     def _layer_hook(self, number: int) -> Callable[..., None]:
         """The next layer's forward begins; the layer's backward begins when the gradient of its output arrives."""
 
-        def hook(_module: nn.Module, _inputs: Any, output: Any) -> None:
-            tensor = output[0] if isinstance(output, tuple) else output
+        def begin(_gradient: torch.Tensor) -> None:
+            self.live.enter(f"backward {number}")
+
+        def hook(_module: Any, _inputs: Any, output: Any) -> None:
+            tensor: torch.Tensor = output if isinstance(output, torch.Tensor) else output[0]
             if not self._counting:
                 return
             if "loss" not in self.live.peaks:
                 self.live.enter(f"forward {number + 1}")
             if tensor.requires_grad:
-                tensor.register_hook(lambda _: self.live.enter(f"backward {number}"))
+                tensor.register_hook(begin)  # pyright: ignore[reportUnknownMemberType]
 
         return hook
 
@@ -141,17 +145,19 @@ class Tracer:
             self.live.enter("loss")
 
     @contextlib.contextmanager
-    def _modes(self) -> Iterator[None]:
+    def _modes(self) -> Generator[None]:
         replaced = (autocast_as_on_cuda(), quant.dequantisable(), grouped_products())
         with contextlib.ExitStack() as stack:
             for mode in (self._fake, self.live, CudaOperators(), *replaced):
                 stack.enter_context(mode)
-            stack.enter_context(kernels.rotation(loss.base_of(self.model), self.recipe.kernels))
+            stack.enter_context(kernels.rotation(net.base_of(self.model), self.recipe.kernels))
             yield
 
     def checkpointing(self, kind: str) -> None:
-        """Switch full checkpointing on or off (`none`, `full`), as Trainer and peft do; `unsloth` keeps inputs on the host."""
-        model = loss.base_of(self.model)
+        """Full checkpointing off (`none`) or on (`full`), as Trainer and peft do; `unsloth`: inputs go to the host."""
+        model = net.base_of(self.model)
+        if getattr(model, "_require_grads_hooks", None):
+            model.disable_input_require_grads()
         if kind == "none":
             model.gradient_checkpointing_disable()
             return
@@ -160,7 +166,7 @@ class Tracer:
             for module in model.modules():
                 if hasattr(module, "_gradient_checkpointing_func"):
                     module._gradient_checkpointing_func = kernels.offloaded_checkpoint
-        if self.request.method != "full" and not getattr(model, "_require_grads_hooks", None):
+        if self.request.method != "full":
             model.enable_input_require_grads()
 
     def micro_step(self, micro_batch: int, seq_len: int) -> MicroStep:
@@ -179,7 +185,7 @@ class Tracer:
             del value, held, tokens
             self.live.leave()
         self._counting = False
-        lines = by_line(self.live, self._parameters(), self._gradients(), kept, base.vocabulary(self.model))
+        lines = by_line(self.live, self._parameters(), self._gradients(), kept, net.vocabulary(self.model))
         return MicroStep(self.load, dict(self.live.peaks), self._forward_end, saved, self.live.now, lines)
 
     def _parameters(self) -> dict[int, str]:
