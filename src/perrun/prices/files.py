@@ -5,40 +5,19 @@ A file is read whole and every mistake is found at once: line, column, what is a
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, cast
 
-from perrun.errors import InvalidInput, PerrunError
-from perrun.prices.offers import card_of
-from perrun.prices.quote import FIELDS, TERMS, Quote
+from perrun.errors import InvalidInput
+from perrun.prices.cells import KINDS, Wrong
+from perrun.prices.quote import FIELDS, Quote
 
-# An owned card: what it costs per hour of use follows from these. Utilisation is the share of hours that it works.
-OWNED = ("purchase_usd", "depreciation_years", "utilisation", "power_w", "usd_per_kwh")
-# Another currency needs a rate with its date, because nothing is converted silently.
-CONVERSION = ("usd_per_currency", "rate_as_of")
-COLUMNS = (*FIELDS, *OWNED, *CONVERSION, "date_precision")
+COLUMNS = tuple(KINDS)
 REQUIRED = ("provider", "gpu", "n_gpus", "observed_at")
-HOURS_PER_YEAR = 8766
-_MONEY = ("USD", "EUR", "GBP", "CHF", "JPY", "CNY", "INR", "CAD", "AUD", "NZD", "SEK", "NOK", "DKK", "PLN", "CZK")
-_MORE_MONEY = ("HUF", "RON", "TRY", "ILS", "KRW", "SGD", "HKD", "TWD", "THB", "IDR", "MYR", "BRL", "MXN", "ZAR", "AED")
-_COINS = ("USDT", "USDC", "BTC", "ETH", "SOL", "XMR")
-CURRENCIES = frozenset((*_MONEY, *_MORE_MONEY, *_COINS))
-_WHOLE = ("n_gpus", "n_nodes")
-_POSITIVE = ("usd_per_hour", "price_per_hour", "billing_increment_s", "mtbi_hours", "ram_gib", "usd_per_currency")
-_NOT_NEGATIVE = (
-    "minimum_s",
-    "storage_usd_per_gb_month",
-    "egress_usd_per_gb",
-    "deposit_usd",
-    "boot_s",
-    "purchase_usd",
-    "power_w",
-    "usd_per_kwh",
-)
-_LISTS = ("block_gpu_hours", "reservation_hours")
+HOURS_PER_YEAR = 8766  # 365.25 days
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,180 +34,118 @@ class Problem:
         return f"{where}: {self.what}; allowed: {self.allowed}"
 
 
-class _Wrong(Exception):
-    """A cell that cannot be: (column, what, allowed)."""
+class Reader:
+    """Rows of one header to quotes. Cells repeat down a column, so each distinct one is read once."""
 
+    def __init__(self, columns: Sequence[str], source: str = "") -> None:
+        self.columns = columns
+        self.source = source
+        self.known: list[dict[Any, Any]] = [{} for _ in columns]
 
-def _empty(value: Any) -> bool:
-    return value is None or value == ""
+    def quote(self, cells: Iterable[Any]) -> Quote:
+        """Raises Wrong with the column of the first bad cell."""
+        found: dict[str, Any] = {}
+        for column, cell, known in zip(self.columns, cells, self.known, strict=False):
+            if cell == "" or cell is None:
+                continue
+            try:
+                found[column] = known[cell]
+            except (KeyError, TypeError):  # TypeError: a list of a YAML file
+                value = self._read(column, cell, known)
+                if value is not None:
+                    found[column] = value
+        return _quote(found, self.source)
 
-
-def _number(row: dict[str, Any], name: str, low: float, strict: bool) -> float | None:
-    value = row.get(name)
-    if _empty(value):
-        return None
-    try:
-        number = float(cast(Any, value))
-    except (TypeError, ValueError):
-        raise _Wrong(name, f"{value!r} is not a number", "a number") from None
-    if not low <= number < float("inf") or (strict and number == low):
-        raise _Wrong(name, f"{value} is out of range", f"a number {'above' if strict else 'from'} {low:g}")
-    return number
-
-
-def _whole(row: dict[str, Any], name: str, default: int | None) -> int:
-    number = _number(row, name, 0, True)
-    if number is None:
-        if default is None:
-            raise _Wrong(name, "is empty", "a whole number above 0")
-        return default
-    if number != int(number):
-        raise _Wrong(name, f"{row[name]} is not whole", "a whole number above 0")
-    return int(number)
-
-
-def _list(row: dict[str, Any], name: str, kind: Callable[[str], Any]) -> tuple[Any, ...]:
-    value = row.get(name)
-    if _empty(value):
-        return ()
-    parts = cast("list[Any]", value) if isinstance(value, (list, tuple)) else str(value).split(";")
-    try:
-        found = tuple(kind(str(part)) for part in parts)
-    except ValueError:
-        raise _Wrong(name, f"{value!r} is no list of hours", "hours joined by ';', as 10;24;168") from None
-    if not all(hours > 0 for hours in found):
-        raise _Wrong(name, f"{value!r} holds an hour count of 0 or less", "hours above 0")
-    return found
-
-
-def _day(row: dict[str, Any], name: str) -> date:
-    value = row.get(name)
-    if isinstance(value, date):
+    def _read(self, column: str, cell: Any, known: dict[Any, Any]) -> Any:
+        """The value of a cell that was not met before, None for a blank one."""
+        bare = cell.strip() if isinstance(cell, str) else cell
+        if bare == "":
+            return None
+        try:
+            value = KINDS[column](bare)
+        except Wrong as wrong:
+            raise Wrong(wrong.what, wrong.allowed, column) from None
+        if isinstance(cell, str):
+            known[cell] = value
         return value
-    try:
-        return date.fromisoformat(str(value))
-    except ValueError:
-        said = "is empty" if _empty(value) else f"{value!r} is no date"
-        raise _Wrong(name, said, "the day on which the price was seen, YYYY-MM-DD") from None
 
 
-def _usd_per_hour(row: dict[str, Any]) -> tuple[float, str, float | None]:
-    """(US dollars per hour, currency, price in that currency) from whichever columns say it."""
-    currency = str(row.get("currency") or "USD").upper()
-    if currency not in CURRENCIES:
-        raise _Wrong("currency", f"{currency!r} is not known", ", ".join(sorted(CURRENCIES)))
-    usd, price = _number(row, "usd_per_hour", 0, True), _number(row, "price_per_hour", 0, True)
-    if usd is not None:
-        return usd, currency, price
-    if price is not None:
-        if currency == "USD":
-            return price, currency, price
-        rate = _number(row, "usd_per_currency", 0, True)
-        if rate is None:
-            raise _Wrong(
-                "usd_per_currency", f"is empty and the price is in {currency}", "dollars for one unit, with rate_as_of"
-            )
-        _day(row, "rate_as_of")
-        return price * rate, currency, price
-    owned = _owned_usd_per_hour(row)
-    if owned is None:
-        raise _Wrong(
-            "usd_per_hour",
-            "is empty",
-            "usd_per_hour, or price_per_hour with currency, or purchase_usd with depreciation_years",
-        )
-    return owned, "USD", None
-
-
-def _owned_usd_per_hour(row: dict[str, Any]) -> float | None:
-    """Depreciation over the hours of use plus power [USD/h of the rig]; None when nothing of it is given."""
-    bought, years = _number(row, "purchase_usd", 0, False), _number(row, "depreciation_years", 0, True)
-    power, kwh = _number(row, "power_w", 0, False), _number(row, "usd_per_kwh", 0, False)
-    used = _number(row, "utilisation", 0, True)
-    if used is not None and used > 1:
-        raise _Wrong("utilisation", f"{used:g} is more than all hours", "a share above 0, at most 1")
-    if bought is None and power is None:
-        return None
-    if (bought is None) != (years is None):
-        raise _Wrong("depreciation_years", "purchase_usd and depreciation_years belong together", "both or neither")
-    if (power is None) != (kwh is None):
-        raise _Wrong("usd_per_kwh", "power_w and usd_per_kwh belong together", "both or neither")
-    depreciation = bought / (years * HOURS_PER_YEAR * (used or 1.0)) if bought is not None and years else 0.0
-    energy = power / 1000 * kwh if power is not None and kwh is not None else 0.0
-    return depreciation + energy
-
-
-def _checked(row: dict[str, Any], source: str) -> Quote:
-    for name in ("provider", "gpu"):
-        if _empty(row.get(name)):
-            raise _Wrong(name, "is empty", f"a {name}")
-    term = str(row.get("term") or "on-demand")
-    if term not in TERMS:
-        raise _Wrong("term", f"{term!r} is not known", ", ".join(TERMS))
-    try:
-        card_of(str(row["gpu"]))
-    except PerrunError as why:
-        raise _Wrong("gpu", why.what, why.expected or why.hint) from None
-    usd, currency, price = _usd_per_hour(row)
-    n_gpus, n_nodes = _whole(row, "n_gpus", None), _whole(row, "n_nodes", 1)
+def _quote(found: dict[str, Any], source: str) -> Quote:
+    for name in REQUIRED:
+        if name not in found:
+            raise Wrong("is empty", _NEEDED.get(name, f"a {name}"), name)
+    get = found.get
+    n_gpus, n_nodes = found["n_gpus"], get("n_nodes", 1)
     if n_gpus % n_nodes:
-        raise _Wrong("n_nodes", f"{n_gpus} GPUs on {n_nodes} nodes", "a divisor of n_gpus")
-    for name in _POSITIVE:
-        _number(row, name, 0, True)
-    for name in _NOT_NEGATIVE:
-        _number(row, name, 0, False)
-    _list(row, "block_gpu_hours", int)
-    _list(row, "reservation_hours", float)
-    _day(row, "observed_at")
-    made = quote({**row, "term": term, "usd_per_hour": usd, "currency": currency, "price_per_hour": price})
-    return made if made.source else _with_source(made, source)
-
-
-def _with_source(made: Quote, source: str) -> Quote:
-    from dataclasses import replace
-
-    return replace(made, source=source)
-
-
-def quote(row: dict[str, Any]) -> Quote:
-    """A row whose cells are known to be good, as a quote."""
-    get = row.get
-    observed = row["observed_at"]
+        raise Wrong(f"{n_gpus} GPUs on {n_nodes} nodes", "a divisor of n_gpus", "n_nodes")
+    usd = get("usd_per_hour")
     return Quote(
-        provider=row["provider"],
-        gpu=row["gpu"],
-        n_gpus=int(row["n_gpus"]),
-        usd_per_hour=float(row["usd_per_hour"]),
-        observed_at=observed if isinstance(observed, date) else date.fromisoformat(observed),
-        source=get("source") or "",
-        term=get("term") or "on-demand",
-        instance=get("instance") or "",
-        region=get("region") or "",
-        n_nodes=int(get("n_nodes") or 1),
-        currency=get("currency") or "USD",
-        price_per_hour=_float(get("price_per_hour")),
-        billing_increment_s=_float(get("billing_increment_s")),
-        minimum_s=_float(get("minimum_s")),
-        billed_while_stopped=get("billed_while_stopped") or "",
-        storage_usd_per_gb_month=_float(get("storage_usd_per_gb_month")),
-        egress_usd_per_gb=_float(get("egress_usd_per_gb")),
-        deposit_usd=_float(get("deposit_usd")),
-        boot_s=_float(get("boot_s")),
-        interruption_class=get("interruption_class") or "",
-        mtbi_hours=_float(get("mtbi_hours")),
-        block_gpu_hours=_list(row, "block_gpu_hours", int),
-        reservation_hours=_list(row, "reservation_hours", float),
-        ram_gib=_float(get("ram_gib")),
-        note=get("note") or "",
+        found["provider"],
+        found["gpu"],
+        n_gpus,
+        usd if usd is not None else _usd_per_hour(found),
+        found["observed_at"],
+        get("source", source),
+        get("term", "on-demand"),
+        get("instance", ""),
+        get("region", ""),
+        n_nodes,
+        get("currency", "USD"),
+        get("price_per_hour"),
+        get("billing_increment_s"),
+        get("minimum_s"),
+        get("billed_while_stopped", ""),
+        get("storage_usd_per_gb_month"),
+        get("egress_usd_per_gb"),
+        get("deposit_usd"),
+        get("boot_s"),
+        get("interruption_class", ""),
+        get("mtbi_hours"),
+        get("block_gpu_hours", ()),
+        get("reservation_hours", ()),
+        get("ram_gib"),
+        get("note", ""),
     )
 
 
-def _float(cell: Any) -> float | None:
-    return None if _empty(cell) else float(cell)
+_NEEDED = {"n_gpus": "a whole number above 0", "observed_at": "the day on which the price was seen, YYYY-MM-DD"}
 
 
-def rows_of(handle: Iterable[str]) -> Iterator[dict[str, str]]:
-    return csv.DictReader(handle)
+def _usd_per_hour(found: dict[str, Any]) -> float:
+    """US dollars per hour from the columns that say it in another way."""
+    price, currency = found.get("price_per_hour"), found.get("currency", "USD")
+    if price is None:
+        return _owned_usd_per_hour(found)
+    if currency == "USD":
+        return price
+    if "usd_per_currency" not in found or "rate_as_of" not in found:
+        missing = "rate_as_of" if "usd_per_currency" in found else "usd_per_currency"
+        raise Wrong(f"is empty and the price is in {currency}", "dollars for one unit, with rate_as_of", missing)
+    return price * found["usd_per_currency"]
+
+
+def _owned_usd_per_hour(found: dict[str, Any]) -> float:
+    """Depreciation over the hours of use plus power [USD/h of the rig], in other units of the same rig."""
+    for one, other in (("purchase_usd", "depreciation_years"), ("power_w", "usd_per_kwh")):
+        if (one in found) != (other in found):
+            raise Wrong(f"{one} and {other} belong together", "both or neither", other if one in found else one)
+    depreciation = energy = 0.0
+    if "purchase_usd" in found:
+        used = HOURS_PER_YEAR * found["depreciation_years"] * found.get("utilisation", 1.0)
+        depreciation = found["purchase_usd"] / used
+    if "power_w" in found:
+        energy = found["power_w"] / 1000 * found["usd_per_kwh"]
+    if not depreciation + energy:
+        allowed = "usd_per_hour, or price_per_hour with currency, or purchase_usd with depreciation_years"
+        raise Wrong("is empty", allowed, "usd_per_hour")
+    return depreciation + energy
+
+
+def rows(lines: Iterable[str]) -> list[Quote]:
+    """Quotes of a CSV that we wrote or tested ourselves. Raises Wrong."""
+    table = csv.reader(lines)
+    reader = Reader(next(table, cast("list[str]", [])))
+    return [reader.quote(cells) for cells in table]
 
 
 def read(path: str | Path) -> tuple[list[Quote], list[Problem]]:
@@ -241,41 +158,43 @@ def read(path: str | Path) -> tuple[list[Quote], list[Problem]]:
     except UnicodeDecodeError:
         raise InvalidInput(f"{path} is no UTF-8 text", expected="CSV or YAML in UTF-8") from None
     is_yaml = file.suffix.lower() in (".yaml", ".yml")
-    numbered = _yaml_rows(text, str(path)) if is_yaml else _csv_rows(text, str(path))
+    columns, numbered = _yaml_rows(text, str(path)) if is_yaml else _csv_rows(text, str(path))
+    reader = Reader(columns, file.name)
     quotes: list[Quote] = []
     problems: list[Problem] = []
-    for line, row in numbered:
+    tomorrow = date.today() + timedelta(days=1)  # east of here it may be tomorrow already
+    for line, cells in numbered:
         try:
-            quotes.append(_checked(row, file.name))
-        except _Wrong as wrong:
-            problems.append(Problem(line, *wrong.args))
+            if len(cells) > len(columns):
+                raise Wrong("has more cells than the header", "one cell a column")
+            quote = reader.quote(cells)
+            if quote.observed_at > tomorrow:
+                raise Wrong(f"{quote.observed_at} has not come yet", "the day on which it was seen", "observed_at")
+        except Wrong as wrong:
+            problems.append(Problem(line, wrong.column, wrong.what, wrong.allowed))
+        else:
+            quotes.append(quote)
     if not quotes and not problems:
         raise InvalidInput(f"{path} holds no price", expected="at least one row")
     return quotes, problems
 
 
-def _csv_rows(text: str, path: str) -> list[tuple[int, dict[str, Any]]]:
-    reader = csv.DictReader(io.StringIO(text))
-    _check_columns(list(reader.fieldnames or []), path)
-    found: list[tuple[int, dict[str, Any]]] = []
-    for row in reader:
-        if None in row:
-            raise InvalidInput(
-                f"{path} line {reader.line_num} has more cells than the header", expected="one cell a column"
-            )
-        found.append((reader.line_num, row))
-    return found
+Numbered = Iterable[tuple[int, Sequence[Any]]]
 
 
-def _check_columns(names: list[str], path: str) -> None:
-    missing = [name for name in REQUIRED if name not in names]
-    unknown = [name for name in names if name not in COLUMNS]
-    if missing or unknown:
-        wrong = f"has no column {missing[0]!r}" if missing else f"has an unknown column {unknown[0]!r}"
+def _csv_rows(text: str, path: str) -> tuple[list[str], Numbered]:
+    reader = csv.reader(io.StringIO(text))
+    columns = [name.strip() for name in next(reader, cast("list[str]", []))]
+    missing = [name for name in REQUIRED if name not in columns]
+    unknown = [name for name in columns if name not in COLUMNS]
+    if missing or unknown or len(set(columns)) < len(columns):
+        wrong = f"has no column {missing[0]!r}" if missing else "has a column twice"
+        wrong = f"has an unknown column {unknown[0]!r}" if unknown else wrong
         raise InvalidInput(f"{path} line 1 {wrong}", expected="columns " + ", ".join(COLUMNS))
+    return columns, ((reader.line_num, cells) for cells in reader if cells)
 
 
-def _yaml_rows(text: str, path: str) -> list[tuple[int, dict[str, Any]]]:
+def _yaml_rows(text: str, path: str) -> tuple[list[str], Numbered]:
     import yaml
 
     try:
@@ -285,13 +204,14 @@ def _yaml_rows(text: str, path: str) -> list[tuple[int, dict[str, Any]]]:
         raise InvalidInput(f"{path} is no YAML: {error}".replace("\n", " "), expected="a list of prices") from None
     if not isinstance(data, list) or not all(isinstance(row, dict) for row in cast("list[Any]", data)):
         raise InvalidInput(f"{path} is no list of prices", expected="a YAML list, one mapping a price")
-    rows = cast("list[dict[str, Any]]", data)
+    found = cast("list[dict[str, Any]]", data)
     lines = [cast(int, node.start_mark.line) + 1 for node in cast("list[Any]", tree.value)]
-    for line, row in zip(lines, rows, strict=True):
+    for line, row in zip(lines, found, strict=True):
         unknown = [name for name in row if name not in COLUMNS]
         if unknown:
             raise InvalidInput(f"{path} line {line} has an unknown field {unknown[0]!r}", expected=", ".join(COLUMNS))
-    return list(zip(lines, rows, strict=True))
+    numbered = ((line, [row.get(name) for name in COLUMNS]) for line, row in zip(lines, found, strict=True))
+    return list(COLUMNS), numbered
 
 
 def load(path: str | Path) -> list[Quote]:
@@ -299,9 +219,10 @@ def load(path: str | Path) -> list[Quote]:
     quotes, problems = read(path)
     if problems:
         first, more = problems[0], len(problems) - 1
+        where = f"line {first.line}" + (f", {first.column}" if first.column else "")
         also = f" (and {more} more)" if more else ""
         raise InvalidInput(
-            f"{path} {f'line {first.line}, {first.column}'}: {first.what}{also}",
+            f"{path} {where}: {first.what}{also}",
             expected=first.allowed,
             hint="perrun prices import --partial FILE takes the good rows and lists the rest",
         )
@@ -313,8 +234,7 @@ def as_csv(quotes: Iterable[Quote]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(FIELDS)
-    for made in quotes:
-        writer.writerow([_cell(getattr(made, name)) for name in FIELDS])
+    writer.writerows([_cell(value) for value in quote] for quote in quotes)
     return out.getvalue()
 
 

@@ -1,20 +1,20 @@
 """A quote: one price of one machine as one source saw it on one day."""
 
-from dataclasses import dataclass, fields
 from datetime import date
-from typing import Any, get_args
+from operator import attrgetter
+from typing import Any, NamedTuple, get_args
 
 from perrun.terms import Term
 
 TERMS: tuple[str, ...] = get_args(Term)
 
 
-@dataclass(frozen=True, slots=True)
-class Quote:
+class Quote(NamedTuple):
     """Prices are per hour of the whole rig. None and '' mean that the source does not say.
 
     gpu: canonical id, or the name as published where that names no form factor. price_per_hour is in `currency`,
-    usd_per_hour in US dollars. block_gpu_hours and reservation_hours are what can be bought ahead.
+    usd_per_hour in US dollars. block_gpu_hours and reservation_hours are what can be bought ahead. A tuple, because
+    a book holds millions of them.
     """
 
     provider: str
@@ -48,10 +48,11 @@ class Quote:
         return self.usd_per_hour / self.n_gpus
 
 
-FIELDS = tuple(field.name for field in fields(Quote))
+FIELDS = Quote._fields
 PRODUCT = ("provider", "instance", "region", "term", "gpu", "n_gpus", "n_nodes", "block_gpu_hours", "reservation_hours")
+_product = attrgetter(*PRODUCT)
 
 
 def product(quote: Quote) -> tuple[Any, ...]:
     """What is bought, whoever reports its price."""
-    return tuple(getattr(quote, name) for name in PRODUCT)
+    return _product(quote)

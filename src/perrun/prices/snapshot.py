@@ -20,7 +20,7 @@ PUBLISHED = "published.csv"
 @cache
 def shipped() -> tuple[Quote, ...]:
     """Rows of snapshot.csv; a test validates every one."""
-    return tuple(files.quote(row) for row in tables.shipped("snapshot.csv"))
+    return tuple(files.rows(tables.text("snapshot.csv").splitlines()))
 
 
 def published(folder: Path | None = None) -> list[Quote]:
@@ -29,7 +29,7 @@ def published(folder: Path | None = None) -> list[Quote]:
     if not file.is_file():
         return []
     with file.open(encoding="utf-8", newline="") as handle:
-        return [files.quote(row) for row in files.rows_of(handle)]
+        return files.rows(handle)
 
 
 def newest(quotes: Iterable[Quote], as_of: date | None = None) -> list[Quote]:

@@ -6,10 +6,14 @@ from functools import cache
 from importlib import resources
 
 
+def text(name: str) -> str:
+    """A table of this package as it stands."""
+    return resources.files("perrun.prices").joinpath(name).read_text(encoding="utf-8")
+
+
 def shipped(name: str) -> list[dict[str, str]]:
     """Rows of a table of this package, empty cells as ''."""
-    text = resources.files("perrun.prices").joinpath(name).read_text(encoding="utf-8")
-    return list(csv.DictReader(text.splitlines()))
+    return list(csv.DictReader(text(name).splitlines()))
 
 
 @cache

@@ -86,10 +86,9 @@ def _quote_columns() -> list[Any]:
 
 
 def _quote(row: Sequence[Any]) -> Quote:
-    values = list(row)
-    values[21] = tuple(int(part) for part in values[21].split(";")) if values[21] else ()
-    values[22] = tuple(float(part) for part in values[22].split(";")) if values[22] else ()
-    return Quote(*values)
+    blocks = tuple(int(part) for part in row[21].split(";")) if row[21] else ()
+    lengths = tuple(float(part) for part in row[22].split(";")) if row[22] else ()
+    return Quote._make((*row[:21], blocks, lengths, *row[23:]))
 
 
 def quotes(connection: "Connection", as_of: date | None, where: dict[str, Any]) -> list[Quote]:
@@ -121,11 +120,14 @@ def history(connection: "Connection", since: date | None, where: dict[str, Any])
         .join(sources, sources.c.id == offers.c.source_id)
         .join(billing, billing.c.id == observations.c.billing_id)
     )
-    wanted = select(*_quote_columns()).select_from(joined)
-    asked: Query = wanted.where(observations.c.usd_per_hour.is_not(None))
+    wanted: Query = select(*_quote_columns()).select_from(joined)
+    asked = _filtered(wanted, where).where(observations.c.usd_per_hour.is_not(None))
+    if any(where.values()):  # says which table to begin with, whatever the database knows of their sizes
+        few: Query = select(offers.c.id).join(sources, sources.c.id == offers.c.source_id)
+        asked = asked.where(observations.c.offer_id.in_(_filtered(few, where)))
     if since is not None:
         asked = asked.where(observations.c.observed_at >= since)
-    ordered = _filtered(asked, where).order_by(observations.c.observed_at, observations.c.id)
+    ordered = asked.order_by(observations.c.observed_at, observations.c.id)
     return [_quote(row) for row in connection.execute(ordered)]
 
 

@@ -3,7 +3,9 @@
 One writer at a time holds the write lock of the database, so that ids can be counted up from the largest.
 """
 
+from collections.abc import Iterable
 from datetime import date, datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
 from perrun.prices.quote import Quote
@@ -11,6 +13,7 @@ from perrun.prices.quote import Quote
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
 
+MANY = 5_000  # offers of a batch from which on the statistics of the tables are brought up to date
 CHUNK = 50_000  # observations kept in memory before they are handed to the database
 IDENTITY_COLUMNS = (
     "provider",
@@ -36,6 +39,21 @@ TERM_COLUMNS = (
     "mtbi_hours",
     "note",
 )
+_plain_identity = attrgetter(*IDENTITY_COLUMNS)
+_terms = attrgetter(*TERM_COLUMNS)
+
+
+def identity(quote: Quote) -> tuple[Any, ...]:
+    """What makes two quotes of one source prices of one offer, as the columns of the table."""
+    plain = _plain_identity(quote)
+    if quote.block_gpu_hours or quote.reservation_hours:
+        lists = (";".join(f"{hours:g}" for hours in value) for value in plain[7:9])
+        return (*plain[:7], *lists, plain[9])
+    return (*plain[:7], "", "", plain[9])
+
+
+def _same(day: date) -> Any:
+    return day
 
 
 def source_id(connection: "Connection", name: str) -> int:
@@ -91,27 +109,25 @@ class Writer:
         self._known = self._load_offers()
         self._billing = self._load_billing()
         self._seen: set[int] = set()
-        self._last: dict[int, tuple[date, int]] = {}
+        self._last: dict[int, tuple[Any, int]] = {}
         self._rows: list[tuple[Any, ...]] = []
-        self._as_text = connection.dialect.name == "sqlite"  # SQLite stores days as ISO text
+        self._new_offers: list[tuple[Any, ...]] = []
+        self._day = date.isoformat if connection.dialect.name == "sqlite" else _same  # SQLite stores days as text
 
     def _next(self, table: str) -> int:
         from sqlalchemy import text
 
         return cast(int, self.connection.scalar(text(f"SELECT coalesce(max(id), 0) + 1 FROM {table}")))
 
-    def _load_offers(self) -> dict[tuple[Any, ...], tuple[int, float | None, date | None, int | None]]:
-        """identity -> (offer id, current price or None if gone, its day, its observation)."""
-        from sqlalchemy import select
-
-        from perrun.prices.book.schema import observations, offers
-
-        wanted = (*(offers.c[name] for name in IDENTITY_COLUMNS), offers.c.id)
-        pointed = (observations.c.usd_per_hour, observations.c.observed_at, offers.c.latest_id)
-        joined = offers.outerjoin(observations, observations.c.id == offers.c.latest_id)
-        asked = select(*wanted, *pointed).select_from(joined).where(offers.c.source_id == self.source)
+    def _load_offers(self) -> dict[tuple[Any, ...], tuple[int, float | None, Any, int | None]]:
+        """identity -> (offer id, current price or None if gone, its day as the driver has it, its observation)."""
+        wanted = ", ".join(f"o.{name}" for name in IDENTITY_COLUMNS)
+        rows = self.connection.exec_driver_sql(
+            f"SELECT {wanted}, o.id, p.usd_per_hour, p.observed_at, o.latest_id"
+            f" FROM offers o LEFT JOIN observations p ON p.id = o.latest_id WHERE o.source_id = {self.source}"
+        )
         size = len(IDENTITY_COLUMNS)
-        return {tuple(row[:size]): tuple(row[size:]) for row in self.connection.execute(asked)}  # type: ignore[misc]
+        return {row[:size]: row[size:] for row in map(tuple, rows)}  # type: ignore[misc]
 
     def _load_billing(self) -> dict[tuple[Any, ...], int]:
         from sqlalchemy import select
@@ -121,25 +137,25 @@ class Writer:
         asked = select(*(billing.c[name] for name in TERM_COLUMNS), billing.c.id)
         return {tuple(row[:-1]): row[-1] for row in self.connection.execute(asked)}
 
-    def add(self, identity: tuple[Any, ...], terms: tuple[Any, ...], quote: Quote) -> None:
-        """One price. Of two prices of one offer on one day the later in order becomes the current one."""
-        known = self._known.get(identity)
-        if known is None:
-            known = (self._new_offer(identity, quote.ram_gib), None, None, None)
-            self._known[identity] = known
-            self.new += 1
-        elif known[0] not in self._seen:
-            self.changed += known[1] != quote.usd_per_hour
-            self.same += known[1] == quote.usd_per_hour
-        self._seen.add(known[0])
-        billing_id = self._billing.get(terms) or self._new_billing(terms)
-        self._observe(known, quote.observed_at, quote.usd_per_hour, quote.price_per_hour, billing_id)
+    def add(self, quotes: Iterable[Quote]) -> None:
+        """Prices. Of two prices of one offer on one day the later in order becomes the current one."""
+        for quote in quotes:
+            key, terms = identity(quote), _terms(quote)
+            known = self._known.get(key)
+            if known is None:
+                known = self._known[key] = (self._new_offer(key, quote.ram_gib), None, None, None)
+                self.new += 1
+            elif known[0] not in self._seen:
+                self.changed += known[1] != quote.usd_per_hour
+                self.same += known[1] == quote.usd_per_hour
+            self._seen.add(known[0])
+            billing_id = self._billing.get(terms) or self._new_billing(terms)
+            self._observe(known, self._day(quote.observed_at), quote.usd_per_hour, quote.price_per_hour, billing_id)
 
-    def _observe(self, known: Any, day: date, usd: float | None, price: float | None, billing_id: int) -> None:
+    def _observe(self, known: Any, day: Any, usd: float | None, price: float | None, billing_id: int) -> None:
         id = self._observation
         self._observation += 1
-        shown = day.isoformat() if self._as_text else day
-        self._rows.append((id, known[0], self.batch_id, billing_id, shown, usd, price))
+        self._rows.append((id, known[0], self.batch_id, billing_id, day, usd, price))
         before = self._last.get(known[0]) or (known[2], known[3])
         if before[0] is None or day >= before[0]:
             self._last[known[0]] = (day, id)
@@ -147,19 +163,18 @@ class Writer:
             self._flush()
 
     def _flush(self) -> None:
-        from perrun.prices.book.schema import observations
+        from perrun.prices.book.schema import observations, offers
 
+        insert_rows(self.connection, offers, ("id", "source_id", *IDENTITY_COLUMNS, "ram_gib"), self._new_offers)
+        self._new_offers.clear()
         names = ("id", "offer_id", "batch_id", "billing_id", "observed_at", "usd_per_hour", "price_per_hour")
         insert_rows(self.connection, observations, names, self._rows)
         self._rows.clear()
 
-    def _new_offer(self, identity: tuple[Any, ...], ram_gib: float | None) -> int:
-        from perrun.prices.book.schema import offers
-
+    def _new_offer(self, key: tuple[Any, ...], ram_gib: float | None) -> int:
         id = self._offer
         self._offer += 1
-        row = (id, self.source, *identity, ram_gib)
-        insert_rows(self.connection, offers, ("id", "source_id", *IDENTITY_COLUMNS, "ram_gib"), [row])
+        self._new_offers.append((id, self.source, *key, ram_gib))
         return id
 
     def _new_billing(self, terms: tuple[Any, ...]) -> int:
@@ -172,7 +187,7 @@ class Writer:
 
     def bury(self, spared: set[tuple[Any, ...]]) -> int:
         """Marks offers of the source that this batch did not see as gone, but those that were held back."""
-        day = self.stored_at.date()
+        day = self._day(self.stored_at.date())
         gone = [
             known
             for identity, known in self._known.items()
@@ -186,13 +201,25 @@ class Writer:
 
     def finish(self) -> None:
         """The rest of the rows, what is known of the source, and at last the pointers."""
-        from sqlalchemy import bindparam, update
+        from sqlalchemy import text, update
 
-        from perrun.prices.book.schema import offers, sources
+        from perrun.prices.book.schema import sources
 
         self._flush()
         values = {"tried_at": self.stored_at, "stored_at": self.stored_at, "error": ""}
         self.connection.execute(update(sources).where(sources.c.id == self.source).values(**values))
-        if self._last:
-            move = update(offers).where(offers.c.id == bindparam("offer")).values(latest_id=bindparam("seen"))
-            self.connection.execute(move, [{"offer": offer, "seen": id} for offer, (_, id) in self._last.items()])
+        self._point()
+        if len(self._last) >= MANY:  # so that the planner of the database knows which table is the large one
+            self.connection.execute(text("ANALYZE"))
+
+    def _point(self) -> None:
+        moved = [(seen, offer) for offer, (_, seen) in self._last.items()]
+        driver = cast(Any, self.connection.connection.driver_connection)
+        if self.connection.dialect.name == "postgresql":
+            driver.execute(
+                "UPDATE offers SET latest_id = moved.seen FROM unnest(%s::bigint[], %s::int[]) AS moved(seen, offer)"
+                " WHERE offers.id = moved.offer",
+                ([seen for seen, _ in moved], [offer for _, offer in moved]),
+            )
+        else:
+            driver.executemany("UPDATE offers SET latest_id = ? WHERE id = ?", moved)

@@ -48,7 +48,8 @@ def _settle(connection: Any, _: Any) -> None:
         "synchronous=NORMAL",
         "busy_timeout=30000",
         "foreign_keys=ON",
-        "cache_size=-65536",
+        "cache_size=-262144",
+        "analysis_limit=1000",
     ):
         connection.execute(f"PRAGMA {pragma}")
 

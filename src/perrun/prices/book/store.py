@@ -3,7 +3,7 @@
 import json
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -46,43 +46,9 @@ class SourceState:
     error: str
 
 
-def _hours(values: Sequence[float]) -> str:
-    return ";".join(f"{value:g}" for value in values)
-
-
-def _identity(quote: Quote) -> tuple[Any, ...]:
-    return (
-        quote.provider,
-        quote.instance,
-        quote.region,
-        quote.term,
-        quote.gpu,
-        quote.n_gpus,
-        quote.n_nodes,
-        _hours(quote.block_gpu_hours) if quote.block_gpu_hours else "",
-        _hours(quote.reservation_hours) if quote.reservation_hours else "",
-        quote.currency,
-    )
-
-
-def _terms(quote: Quote) -> tuple[Any, ...]:
-    return (
-        quote.billing_increment_s,
-        quote.minimum_s,
-        quote.billed_while_stopped,
-        quote.storage_usd_per_gb_month,
-        quote.egress_usd_per_gb,
-        quote.deposit_usd,
-        quote.boot_s,
-        quote.interruption_class,
-        quote.mtbi_hours,
-        quote.note,
-    )
-
-
 def packed(quote: Quote) -> str:
     """A quote as JSON."""
-    return json.dumps(asdict(quote), default=str)
+    return json.dumps(quote._asdict(), default=str)
 
 
 def unpacked(text: str) -> Quote:
@@ -129,10 +95,9 @@ class Book:
         """
         with self._writing() as connection:
             writer = bulk.Writer(connection, source, now or datetime.now(UTC), origin)
-            for quote in quotes:
-                writer.add(_identity(quote), _terms(quote), quote)
+            writer.add(quotes)
             quarantined = self._hold(connection, writer, held)
-            gone = writer.bury({_identity(quote) for quote, _ in held}) if complete else 0
+            gone = writer.bury({bulk.identity(quote) for quote, _ in held}) if complete else 0
             writer.finish()
             return Added(writer.new, writer.changed, writer.same, gone, quarantined)
 
@@ -149,8 +114,8 @@ class Book:
         from perrun.prices.book.schema import quarantine
 
         known = select(quarantine.c.quote).where(quarantine.c.decision.in_(("", "dropped")))
-        seen = {(_identity(quote), quote.usd_per_hour) for quote in map(unpacked, connection.scalars(known))}
-        fresh = [pair for pair in held if (_identity(pair[0]), pair[0].usd_per_hour) not in seen]
+        seen = {(bulk.identity(quote), quote.usd_per_hour) for quote in map(unpacked, connection.scalars(known))}
+        fresh = [pair for pair in held if (bulk.identity(pair[0]), pair[0].usd_per_hour) not in seen]
         if fresh:
             rows = [
                 {"batch_id": writer.batch_id, "quote": packed(quote), "reason": reason, "decision": ""}
@@ -213,12 +178,7 @@ class Book:
         """Current price of every offer of a source, by identity: what a jump is measured from."""
         with self.engine.connect() as connection:
             found = ask.quotes(connection, None, {"source": [source]})
-        return {_identity(quote): quote.usd_per_hour for quote in found}
-
-    @staticmethod
-    def identity(quote: Quote) -> tuple[Any, ...]:
-        """What makes two quotes of one source prices of one offer."""
-        return _identity(quote)
+        return {bulk.identity(quote): quote.usd_per_hour for quote in found}
 
     # -- quarantine ------------------------------------------------------------------------------------------------
 
@@ -241,7 +201,7 @@ class Book:
             source, quote = waiting[id]
             if accept:
                 writer = bulk.Writer(connection, source, now, f"accepted from quarantine {id}")
-                writer.add(_identity(quote), _terms(quote), quote)
+                writer.add([quote])
                 writer.finish()
             decision = {"decision": "accepted" if accept else "dropped", "decided_at": now}
             connection.execute(update(quarantine).where(quarantine.c.id == id).values(**decision))
