@@ -6,7 +6,7 @@ of candidates, which the search uses.
 
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,10 +16,12 @@ from perrun.facts import gpus, models, stacks, tables
 from perrun.facts.stacks import Stack
 from perrun.physics import allocator, params
 from perrun.physics import memory as law
-from perrun.runs import Settings
 from perrun.setting import Setting
 from perrun.terms import GPU, Estimate, Job, Memory, Model, Note, Rig, Strategy
 from perrun.units import GIB
+
+if TYPE_CHECKING:
+    from perrun.runs import Settings  # reading measured runs is off the start-up path
 
 # A Python process with torch and its libraries loaded, and one shard file of safetensors as the hub cuts them.
 HOST_PROCESS_GIB = 4.0
@@ -261,7 +263,9 @@ def estimate(job: Job, strategy: Strategy, rig: Rig) -> Estimate:
     return answer(ask(job, strategy, rig))
 
 
-def estimate_setting(asked: Settings, calibration: Any = None, memory_fit: dict[str, float] | None = None) -> Estimate:
+def estimate_setting(
+    asked: "Settings", calibration: Any = None, memory_fit: dict[str, float] | None = None
+) -> Estimate:
     """A measured run predicted from its settings alone; fits as in `answer`. Raises UnsupportedByGpu, MissingFact."""
     check_card(asked.job, asked.gpu)
     base = asked.variant.base_quantization
