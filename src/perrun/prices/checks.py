@@ -9,7 +9,7 @@ from perrun.errors import PerrunError
 from perrun.facts import gpus
 from perrun.prices import tables
 from perrun.prices.offers import card_of
-from perrun.prices.quote import Quote
+from perrun.prices.quote import Quote, identity
 
 JUMP = 2.5  # a list price that moved by this factor since the last time is looked at first
 JUMP_OF_SPOT = 4.0  # prices that follow a market move more
@@ -61,10 +61,10 @@ def _kind(quote: Quote) -> tuple[Any, ...]:
     return (quote.provider, quote.region, quote.gpu, quote.term)
 
 
-def sift(quotes: Iterable[Quote], before: Mapping[Any, float], identity: Any) -> Sifted:
+def sift(quotes: Iterable[Quote], before: Mapping[Any, float]) -> Sifted:
     """Sorts quotes of one source by whether they can be published.
 
-    before: the source's current prices by `identity(quote)`, from which jumps are measured.
+    before: the source's current prices by identity (`Book.prices_of`), from which jumps are measured.
     """
     result = Sifted([])
     known: list[Quote] = []

@@ -50,9 +50,19 @@ class Quote(NamedTuple):
 
 FIELDS = Quote._fields
 PRODUCT = ("provider", "instance", "region", "term", "gpu", "n_gpus", "n_nodes", "block_gpu_hours", "reservation_hours")
+IDENTITY = (*PRODUCT, "currency")
 _product = attrgetter(*PRODUCT)
 
 
 def product(quote: Quote) -> tuple[Any, ...]:
     """What is bought, whoever reports its price."""
     return _product(quote)
+
+
+def identity(quote: Quote) -> tuple[Any, ...]:
+    """What makes two quotes of one source prices of one offer, as the book's columns hold it."""
+    found = _product(quote)
+    if quote.block_gpu_hours or quote.reservation_hours:
+        lists = (";".join(f"{hours:g}" for hours in value) for value in found[-2:])
+        return (*found[:-2], *lists, quote.currency)
+    return (*found[:-2], "", "", quote.currency)

@@ -8,25 +8,13 @@ from datetime import date, datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
-from perrun.prices.quote import Quote
+from perrun.prices.quote import IDENTITY, Quote, identity
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
 
 MANY = 5_000  # offers of a batch from which on the statistics of the tables are brought up to date
 CHUNK = 50_000  # observations kept in memory before they are handed to the database
-IDENTITY_COLUMNS = (
-    "provider",
-    "instance",
-    "region",
-    "term",
-    "gpu",
-    "n_gpus",
-    "n_nodes",
-    "block_gpu_hours",
-    "reservation_hours",
-    "currency",
-)
 TERM_COLUMNS = (
     "billing_increment_s",
     "minimum_s",
@@ -39,17 +27,7 @@ TERM_COLUMNS = (
     "mtbi_hours",
     "note",
 )
-_plain_identity = attrgetter(*IDENTITY_COLUMNS)
 _terms = attrgetter(*TERM_COLUMNS)
-
-
-def identity(quote: Quote) -> tuple[Any, ...]:
-    """What makes two quotes of one source prices of one offer, as the columns of the table."""
-    plain = _plain_identity(quote)
-    if quote.block_gpu_hours or quote.reservation_hours:
-        lists = (";".join(f"{hours:g}" for hours in value) for value in plain[7:9])
-        return (*plain[:7], *lists, plain[9])
-    return (*plain[:7], "", "", plain[9])
 
 
 def _same(day: date) -> Any:
@@ -121,12 +99,12 @@ class Writer:
 
     def _load_offers(self) -> dict[tuple[Any, ...], tuple[int, float | None, Any, int | None]]:
         """identity -> (offer id, current price or None if gone, its day as the driver has it, its observation)."""
-        wanted = ", ".join(f"o.{name}" for name in IDENTITY_COLUMNS)
+        wanted = ", ".join(f"o.{name}" for name in IDENTITY)
         rows = self.connection.exec_driver_sql(
             f"SELECT {wanted}, o.id, p.usd_per_hour, p.observed_at, o.latest_id"
             f" FROM offers o LEFT JOIN observations p ON p.id = o.latest_id WHERE o.source_id = {self.source}"
         )
-        size = len(IDENTITY_COLUMNS)
+        size = len(IDENTITY)
         return {row[:size]: row[size:] for row in map(tuple, rows)}  # type: ignore[misc]
 
     def _load_billing(self) -> dict[tuple[Any, ...], int]:
@@ -165,7 +143,7 @@ class Writer:
     def _flush(self) -> None:
         from perrun.prices.book.schema import observations, offers
 
-        insert_rows(self.connection, offers, ("id", "source_id", *IDENTITY_COLUMNS, "ram_gib"), self._new_offers)
+        insert_rows(self.connection, offers, ("id", "source_id", *IDENTITY, "ram_gib"), self._new_offers)
         self._new_offers.clear()
         names = ("id", "offer_id", "batch_id", "billing_id", "observed_at", "usd_per_hour", "price_per_hour")
         insert_rows(self.connection, observations, names, self._rows)

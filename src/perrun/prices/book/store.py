@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from perrun.errors import UnknownName
 from perrun.prices.book import ask, bulk, connect
-from perrun.prices.quote import Quote
+from perrun.prices.quote import Quote, identity
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -93,16 +93,16 @@ class Book:
         complete: the quotes are all that the source offers, so that what is missing is gone. held: quotes that
         checks refused, with the reason; what they would replace stays as it was.
         """
-        with self._writing() as connection:
+        with self.writing() as connection:
             writer = bulk.Writer(connection, source, now or datetime.now(UTC), origin)
             writer.add(quotes)
             quarantined = self._hold(connection, writer, held)
-            gone = writer.bury({bulk.identity(quote) for quote, _ in held}) if complete else 0
+            gone = writer.bury({identity(quote) for quote, _ in held}) if complete else 0
             writer.finish()
             return Added(writer.new, writer.changed, writer.same, gone, quarantined)
 
     @contextmanager
-    def _writing(self) -> Generator["Connection"]:
+    def writing(self) -> Generator["Connection"]:
         """One transaction that holds the write lock."""
         with self.engine.connect().execution_options(writes=True) as connection, connection.begin():
             yield connection
@@ -114,8 +114,8 @@ class Book:
         from perrun.prices.book.schema import quarantine
 
         known = select(quarantine.c.quote).where(quarantine.c.decision.in_(("", "dropped")))
-        seen = {(bulk.identity(quote), quote.usd_per_hour) for quote in map(unpacked, connection.scalars(known))}
-        fresh = [pair for pair in held if (bulk.identity(pair[0]), pair[0].usd_per_hour) not in seen]
+        seen = {(identity(quote), quote.usd_per_hour) for quote in map(unpacked, connection.scalars(known))}
+        fresh = [pair for pair in held if (identity(pair[0]), pair[0].usd_per_hour) not in seen]
         if fresh:
             rows = [
                 {"batch_id": writer.batch_id, "quote": packed(quote), "reason": reason, "decision": ""}
@@ -130,7 +130,7 @@ class Book:
 
         from perrun.prices.book.schema import sources
 
-        with self._writing() as connection:
+        with self.writing() as connection:
             id = bulk.source_id(connection, source)
             values = {"tried_at": now or datetime.now(UTC), "error": error}
             connection.execute(update(sources).where(sources.c.id == id).values(**values))
@@ -178,7 +178,7 @@ class Book:
         """Current price of every offer of a source, by identity: what a jump is measured from."""
         with self.engine.connect() as connection:
             found = ask.quotes(connection, None, {"source": [source]})
-        return {bulk.identity(quote): quote.usd_per_hour for quote in found}
+        return {identity(quote): quote.usd_per_hour for quote in found}
 
     # -- quarantine ------------------------------------------------------------------------------------------------
 
@@ -194,7 +194,7 @@ class Book:
         from perrun.prices.book.schema import quarantine
 
         now = datetime.now(UTC)
-        with self._writing() as connection:
+        with self.writing() as connection:
             waiting = {row[0]: (row[1], unpacked(row[2])) for row in ask.held(connection)}
             if id not in waiting:
                 raise UnknownName(f"no quote {id} waits", hint="perrun prices check lists those that do")

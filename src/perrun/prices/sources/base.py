@@ -3,11 +3,9 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import date
-from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from perrun.errors import Unavailable
-from perrun.prices import tables
 from perrun.prices.quote import Quote
 from perrun.prices.sources.http import Fetcher
 
@@ -17,7 +15,8 @@ class Source:
     """One place where prices come from.
 
     keys: environment variables, of which the first one set is sent; `needs_key` says whether it answers without.
-    unit: what a figure in its answer is, before we made it dollars per hour of the whole machine.
+    unit: what a figure in its answer is, before it became dollars per hour of the whole machine.
+    verified: what the fields were read from, and when.
     """
 
     name: str
@@ -27,19 +26,27 @@ class Source:
     parse: Callable[[Any, date], Iterable[Quote]]
     unit: str
     terms: str
+    billing: str
+    verified: str
     keys: tuple[str, ...] = ()
     needs_key: bool = False
-    module: str = ""
+    package: str = ""
 
 
 def rows(data: Any, path: str, source: str) -> list[dict[str, Any]]:
     """The list of objects under a dotted path of an answer. Raises Unavailable when the answer has another shape."""
     found = data
     for step in filter(None, path.split(".")):
-        found = found.get(step) if isinstance(found, dict) else None  # type: ignore[reportUnknownMemberType]
+        found = cast("dict[str, Any]", found).get(step) if isinstance(found, dict) else None
     if not isinstance(found, list):
         raise Unavailable(f"{source} answers without {path or 'a list'}", hint="its format may have changed")
-    return [row for row in found if isinstance(row, dict)]  # type: ignore[reportUnknownVariableType]
+    return [cast("dict[str, Any]", row) for row in cast("list[Any]", found) if isinstance(row, dict)]
+
+
+def inner(row: dict[str, Any], name: str) -> dict[str, Any]:
+    """An object inside an object, {} when it is missing or something else."""
+    value = row.get(name)
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def number(value: Any) -> float | None:
@@ -53,8 +60,11 @@ def number(value: Any) -> float | None:
     return found if 0 < found < float("inf") else None
 
 
-@cache
-def machines() -> dict[tuple[str, str], tuple[str, int]]:
-    """(provider, instance) -> (card, count) of machines whose names say no card: rows of the shipped snapshot."""
-    known = tables.shipped("snapshot.csv")
-    return {(row["provider"], row["instance"]): (row["gpu"], int(row["n_gpus"])) for row in known}
+def count(value: Any) -> int:
+    """A number of GPUs, 0 when it says none."""
+    found = number(value)
+    return int(found) if found is not None and found == int(found) else 0
+
+
+def text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

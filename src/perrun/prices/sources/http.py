@@ -32,6 +32,7 @@ class Fetcher:
     deadline: float
     key: str = ""
     waits: tuple[float, float] = (0.2, 2.0)  # shortest and longest pause before another attempt [s]
+    missing: list[str] = field(default_factory=list[str])  # parts that did not come; the rest is no full list then
     client: "httpx.Client | None" = field(default=None, repr=False)
 
     def left(self) -> float:
@@ -44,11 +45,11 @@ class Fetcher:
     def get(self, path: str = "", params: dict[str, Any] | None = None, headers: dict[str, str] | None = None) -> bytes:
         return self._retried("GET", path, params=params, headers=headers)
 
-    def post(self, path: str, body: Any, headers: dict[str, str] | None = None) -> bytes:
-        return self._retried("POST", path, json=body, headers=headers)
+    def json(self, path: str = "", params: dict[str, Any] | None = None, headers: dict[str, str] | None = None) -> Any:
+        return as_json(self.get(path, params, headers), self.source)
 
-    def json(self, *args: Any, **kwargs: Any) -> Any:
-        return as_json(self.get(*args, **kwargs), self.source)
+    def post_json(self, path: str, body: Any, headers: dict[str, str] | None = None) -> Any:
+        return as_json(self._retried("POST", path, json=body, headers=headers), self.source)
 
     def _retried(self, method: str, path: str, **more: Any) -> bytes:
         """Up to three attempts with growing, jittered pauses, all within the deadline. Raises Unavailable."""
@@ -120,3 +121,8 @@ def as_json(text: bytes | str, source: str) -> Any:
 def key_of(variables: tuple[str, ...]) -> str:
     """The first of the environment variables that is set, '' if none."""
     return next((os.environ[name] for name in variables if os.environ.get(name)), "")
+
+
+def address_of(source: str, endpoint: str) -> str:
+    """The source's endpoint, or the mirror that PERRUN_PRICES_<SOURCE>_URL names."""
+    return os.environ.get(f"PERRUN_PRICES_{source.upper().replace('-', '_')}_URL", endpoint).rstrip("/")
