@@ -137,10 +137,11 @@ def _compute_dtype(hidden: torch.Tensor) -> torch.dtype:
 class FusedLinearCrossEntropy(torch.autograd.Function):
     """hidden [T, H], weight [V, H], targets [T] -> losses [T]; the gradients are made in the forward, by chunks.
 
-    Buffers as in linkedin/Liger-Kernel:src/liger_kernel/ops/fused_linear_cross_entropy.py (0.8): chunks of
-    next_power_of_2(T / ceil(V / H)) tokens; per chunk logits in the dtype of the product, overwritten by their
-    gradient; grad_input like hidden; grad_weight like weight when the head is trained. Under autocast the kernel's
-    inputs are cast first (amp_custom_fwd).
+    Buffers as in linkedin/Liger-Kernel:src/liger_kernel/ops/fused_linear_cross_entropy.py (0.8.5): one buffer for
+    the logits of next_power_of_2(T / ceil(V / H)) tokens in the dtype of the product, overwritten by their gradient;
+    grad_input like hidden; grad_weight like weight when the head is trained. Under autocast the kernel's inputs are
+    cast first (amp_custom_fwd). To 0.7 two chunks of logits were alive at once, and a trained head's gradient was
+    summed through a float32 temporary of its size.
     """
 
     @staticmethod
@@ -153,12 +154,14 @@ class FusedLinearCrossEntropy(torch.autograd.Function):
         grad_input = torch.zeros_like(hidden)
         grad_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
         losses = hidden.new_zeros(tokens, dtype=torch.float32)
+        buffer = hidden.new_empty(chunk, weight.shape[0])
         for start in range(0, tokens, chunk):
             part = hidden[start : start + chunk]
-            logits = part @ weight.t()
-            grad_input[start : start + chunk] = logits @ weight
+            logits = buffer[: part.shape[0]]
+            torch.mm(part, weight.t(), out=logits)
+            torch.mm(logits, weight, out=grad_input[start : start + chunk])
             if grad_weight is not None:
-                grad_weight += torch.mm(logits.t(), part)
+                torch.addmm(grad_weight, logits.t(), part, out=grad_weight)
         ctx.save_for_backward(grad_input, grad_weight)
         return losses
 

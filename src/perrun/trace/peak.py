@@ -1,23 +1,28 @@
 """The traced peak of a job: phases put together from one micro step and two optimizer steps."""
 
+import contextlib
 import importlib.metadata
+import logging
+import threading
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from perrun.errors import InvalidInput, Unavailable
 from perrun.terms import Job, Model, Rig, Strategy
+from perrun.trace.depth import Run, extrapolate, layers_of, to_trace, truncated
 from perrun.trace.recipe import Recipe
 from perrun.trace.recipe import of as recipe_of
 
 if TYPE_CHECKING:
-    from perrun.trace.depth import Run
     from perrun.trace.step import MicroStep, OptimizerSteps, Request
 
 Progress = Callable[[str, float], None]
-Depth = str  # "full" or "reduced"
+Depth = Literal["full", "reduced"]
 
+_ONE_AT_A_TIME = threading.Lock()  # a trace replaces functions of torch, transformers and peft while it runs
 _PACKAGES = ("torch", "transformers", "peft", "bitsandbytes")
 _WORKSPACE = {False: 4096 * 1024 * 2 + 16 * 1024 * 8, True: 32 * 1024 * 1024}  # bytes per cuBLAS handle
 _HANDLES = 2  # the forward's thread and autograd's thread each have one
@@ -67,6 +72,20 @@ def versions() -> dict[str, str]:
         raise Unavailable(f"tracing needs {error.name}", hint="pip install 'perrun[trace]'") from error
 
 
+@contextlib.contextmanager
+def _quietly() -> Generator[None]:
+    """Keep the libraries' warnings (a config's odd token ids, names that will go away) out of our output."""
+    logger = logging.getLogger("transformers")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
 def _silent(_word: str, _share: float) -> None:
     """Nobody listens."""
 
@@ -82,6 +101,8 @@ def _refuse(job: Job, strategy: Strategy) -> None:
         )
     if strategy.offload != "none" or strategy.compile:
         raise InvalidInput("offload and compile are not traced", expected="offload none, compile off")
+    if strategy.attention == "te":
+        raise InvalidInput("TransformerEngine's attention is not traced", expected="eager, sdpa, flash2 or flash3")
     if strategy.checkpointing == "selective":
         raise InvalidInput("selective checkpointing is not traced", expected="none, full or unsloth")
     if job.method == "freeze":
@@ -111,34 +132,35 @@ def trace(
     """
     _refuse(job, strategy)
     packages = versions()
-    import logging
-    import os
-
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the config is all that is needed
-    logging.getLogger("transformers").setLevel(logging.ERROR)
-    from perrun.trace import depth as depths
     from perrun.trace.step import Request
 
     started = time.perf_counter()
-    chosen = recipe or recipe_of(job, strategy)
     request = Request(
         model.config | {"model_type": model.model_type},
         job.method, job.lora_rank, job.lora_targets, strategy.attention, job.objective,
     )  # fmt: skip
-    report: Progress = progress or _silent
-    counts = depths.to_trace(request, chosen) if depth == "reduced" else (depths.layers_of(request.config),)
+    chosen = recipe or recipe_of(job, strategy)
+    with _ONE_AT_A_TIME, _quietly():
+        runs = _runs(request, chosen, job, strategy, depth, progress or _silent)
+    whole = runs[0] if len(runs) == 1 else extrapolate(runs[0], runs[1], layers_of(request.config))
+    layers = tuple(run.layers for run in runs)
+    return _put_together(whole, workspace(rig), layers, chosen, packages, time.perf_counter() - started)
+
+
+def _runs(
+    request: "Request", recipe: Recipe, job: Job, strategy: Strategy, depth: Depth, report: Progress
+) -> "list[Run]":
+    """One run at the whole depth, or two from which it follows."""
+    counts = to_trace(request, recipe) if depth == "reduced" else (layers_of(request.config),)
     runs: list[Run] = []
     for number, count in enumerate(counts):
         report(f"{count} layers", number / len(counts))
-        cut = replace(request, config=depths.truncated(request.config, count))
-        runs.append(_run(cut, chosen, job, strategy))
+        runs.append(_run(replace(request, config=truncated(request.config, count)), recipe, job, strategy))
     report("done", 1.0)
-    whole = runs[0] if len(runs) == 1 else depths.extrapolate(runs[0], runs[1], depths.layers_of(request.config))
-    return _put_together(whole, workspace(rig), counts, chosen, packages, time.perf_counter() - started)
+    return runs
 
 
 def _run(request: "Request", recipe: Recipe, job: Job, strategy: Strategy) -> "Run":
-    from perrun.trace import depth as depths
     from perrun.trace.step import Tracer
 
     length = job.seq_len if job.packing else min(job.longest_example or job.seq_len, job.seq_len)
@@ -147,7 +169,7 @@ def _run(request: "Request", recipe: Recipe, job: Job, strategy: Strategy) -> "R
     micro = tracer.micro_step(strategy.micro_batch, length)
     later = tracer.micro_step(strategy.micro_batch, length) if strategy.grad_accum > 1 else micro
     steps = tracer.optimizer_steps(job.optimizer, recipe.optimizer_impl)
-    return depths.Run(micro, later, steps, depths.layers_of(request.config))
+    return Run(micro, later, steps, layers_of(request.config))
 
 
 def _put_together(

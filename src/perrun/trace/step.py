@@ -166,8 +166,8 @@ class Tracer:
             for module in model.modules():
                 if hasattr(module, "_gradient_checkpointing_func"):
                     module._gradient_checkpointing_func = kernels.offloaded_checkpoint
-        if self.request.method != "full":
-            model.enable_input_require_grads()
+        if self.request.method != "full" and not getattr(model, "_require_grads_hooks", None):
+            model.enable_input_require_grads()  # a second call would lose the first one's hooks
 
     def micro_step(self, micro_batch: int, seq_len: int) -> MicroStep:
         """Forward, loss and backward; gradients stay on the parameters (and add up over calls, until `clear`)."""
