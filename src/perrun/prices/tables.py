@@ -40,12 +40,18 @@ def priors() -> dict[str, Prior]:
 
 
 @cache
+def mtbi_classes() -> dict[str, dict[str, str]]:
+    """Rows of interruption_classes.csv by class; '' is no class published."""
+    return {row["class"]: row for row in shipped("interruption_classes.csv")}
+
+
+@cache
 def mtbi_hours(interruption_class: str | None) -> Prior:
     """Mean hours between interruptions that a published monthly class stands for; low is the quietest end.
 
     Source: interruption_classes.csv, which states the arithmetic; None or an unknown class gives the widest range.
     """
-    rows = {row["class"]: row for row in shipped("interruption_classes.csv")}
+    rows = mtbi_classes()
     row = rows.get(interruption_class or "", rows[""])
     return Prior(float(row["mtbi_hours_high"]), float(row["mtbi_hours"]), float(row["mtbi_hours_low"]))
 

@@ -54,6 +54,8 @@ def _current(columns: Sequence[Any], as_of: date | None) -> "Query":
 
 
 def _quote_columns() -> list[Any]:
+    from sqlalchemy import func
+
     from perrun.prices.book.schema import billing, observations, offers, sources
 
     return [
@@ -62,7 +64,7 @@ def _quote_columns() -> list[Any]:
         offers.c.n_gpus,
         observations.c.usd_per_hour,
         observations.c.observed_at,
-        sources.c.name,
+        func.coalesce(func.nullif(billing.c.reference, ""), sources.c.name),
         offers.c.term,
         offers.c.instance,
         offers.c.region,
@@ -143,6 +145,27 @@ def held(connection: "Connection") -> list[tuple[int, str, str, str]]:
     asked = select(quarantine.c.id, sources.c.name, quarantine.c.quote, quarantine.c.reason).select_from(joined)
     rows = connection.execute(asked.where(quarantine.c.decision == "").order_by(quarantine.c.id))
     return [(row[0], row[1], row[2], row[3]) for row in rows]
+
+
+def names(connection: "Connection", column: str) -> list[str]:
+    """Distinct values of a filter column, sorted."""
+    from sqlalchemy import select
+
+    from perrun.prices.book.schema import offers, sources
+
+    wanted = sources.c.name if column == "source" else offers.c[column]
+    return sorted(str(value) for value in connection.scalars(select(wanted).distinct()) if value != "")
+
+
+def has_batch(connection: "Connection", source: str, origin: str) -> bool:
+    """Whether a batch of a source came from this origin."""
+    from sqlalchemy import select
+
+    from perrun.prices.book.schema import batches, sources
+
+    joined = select(batches.c.id).join(sources, sources.c.id == batches.c.source_id)
+    found = joined.where(sources.c.name == source, batches.c.origin == origin).limit(1)
+    return connection.scalar(found) is not None
 
 
 def newest(found: Iterable[Quote]) -> list[Quote]:

@@ -26,8 +26,9 @@ TERM_COLUMNS = (
     "interruption_class",
     "mtbi_hours",
     "note",
+    "reference",
 )
-_terms = attrgetter(*TERM_COLUMNS)
+_terms = attrgetter(*TERM_COLUMNS[:-1], "source")
 
 
 def _same(day: date) -> Any:
@@ -76,6 +77,7 @@ class Writer:
         self.stored_at = stored_at
         if connection.dialect.name == "postgresql":
             connection.execute(text("LOCK TABLE offers IN SHARE ROW EXCLUSIVE MODE"))
+        self.name = source
         self.source = source_id(connection, source)
         self.batch_id = self._next("batches")
         connection.execute(
@@ -119,6 +121,8 @@ class Writer:
         """Prices. Of two prices of one offer on one day the later in order becomes the current one."""
         for quote in quotes:
             key, terms = identity(quote), _terms(quote)
+            if terms[-1] == self.name:
+                terms = (*terms[:-1], "")
             known = self._known.get(key)
             if known is None:
                 known = self._known[key] = (self._new_offer(key, quote.ram_gib), None, None, None)
@@ -171,7 +175,7 @@ class Writer:
             for identity, known in self._known.items()
             if known[0] not in self._seen and known[1] is not None and identity not in spared
         ]
-        nothing = (None, None, "", None, None, None, None, "", None, "")
+        nothing = (None, None, "", None, None, None, None, "", None, "", "")
         for known in gone:
             billing_id = self._billing.get(nothing) or self._new_billing(nothing)
             self._observe(known, max(day, known[2] or day), None, None, billing_id)

@@ -4,7 +4,8 @@
                   \\--< quarantine
 
 An offer is what can be bought as one source names it; an observation is its price on a day; an observation without a
-price says that the source no longer lists it. Billing terms stand once and are shared.
+price says that the source no longer lists it. Billing terms stand once and are shared, with the publication that a
+source refers to where it is another's.
 """
 
 from sqlalchemy import (
@@ -98,6 +99,7 @@ billing = Table(
     Column("interruption_class", String, nullable=False),
     Column("mtbi_hours", Float),
     Column("note", String, nullable=False),
+    Column("reference", String, nullable=False),
 )
 observations = Table(
     "observations",

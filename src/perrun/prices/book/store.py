@@ -174,6 +174,16 @@ class Book:
             rows = connection.execute(asked.order_by(sources.c.name)).all()
         return [SourceState(row.name, _utc(row.tried_at), _utc(row.stored_at), row.error) for row in rows]
 
+    def names(self, column: str) -> list[str]:
+        """Distinct values of a filter over all offers ever seen, sorted."""
+        with self.engine.connect() as connection:
+            return ask.names(connection, column)
+
+    def has_batch(self, source: str, origin: str) -> bool:
+        """Whether a batch of this origin is stored."""
+        with self.engine.connect() as connection:
+            return ask.has_batch(connection, source, origin)
+
     def prices_of(self, source: str) -> dict[tuple[Any, ...], float]:
         """Current price of every offer of a source, by identity: what a jump is measured from."""
         with self.engine.connect() as connection:

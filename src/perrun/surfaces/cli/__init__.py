@@ -12,7 +12,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("compare", "break-even between two rigs on one job"),
     "validate": ("validate", "predicted against measured runs"),
     "calibrate": ("calibrate", "fit the free constants on measured runs"),
-    "prices": ("prices", "the price book: list, import, history, market"),
+    "prices": ("prices", "the price book: refresh, list, history, market, import, ..."),
     "rules": ("rules", "published rules of thumb, as their pages count"),
     "gpus": ("gpus", "known GPUs and their figures"),
     "models": ("models", "known models; any other by its config.json"),
@@ -60,7 +60,7 @@ def run(arguments: list[str]) -> int:
         return _unknown(name)
     try:
         module = import_module(f"perrun.surfaces.cli.{COMMANDS[name][0]}")
-        module.app(rest, prog_name=f"perrun {name}", standalone_mode=False)
+        code = module.app(rest, prog_name=f"perrun {name}", standalone_mode=False)
     except BrokenPipeError:
         return 0
     except KeyboardInterrupt:
@@ -70,7 +70,7 @@ def run(arguments: list[str]) -> int:
         from perrun.surfaces.cli import complaints
 
         return complaints.tell(error, "--json" in rest)
-    return 0
+    return code if isinstance(code, int) else 0
 
 
 def _unknown(name: str) -> int:

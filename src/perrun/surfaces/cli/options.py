@@ -55,7 +55,7 @@ OUTPUT = (
     Flag("markdown", bool, ("--markdown",), "the rows as a Markdown table", False),
     Flag("explain", bool, ("--explain",), "every line with its law and its source", False),
 )
-GROUPS = {"job": JOB, "strategy": STRATEGY, "output": OUTPUT}
+GROUPS = {"job": JOB, "strategy": STRATEGY, "output": OUTPUT, "table": OUTPUT[:3]}
 
 
 def takes(*groups: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

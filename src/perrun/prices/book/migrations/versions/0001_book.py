@@ -53,6 +53,7 @@ def upgrade() -> None:
         _text("interruption_class"),
         sa.Column("mtbi_hours", sa.Float),
         _text("note"),
+        _text("reference"),
         sa.PrimaryKeyConstraint("id", name="pk_billing"),
     )
     _observations()
