@@ -194,7 +194,7 @@ def _too_dear(usd: Array, hours: Array, wish: Wish) -> NothingFits:
         return NothingFits("no offer can be bought for so long a run", hint="leave reserved offers out (--term)")
     parts: list[str] = []
     if wish.budget_usd is not None:
-        parts.append(f"no plan under ${wish.budget_usd:,.2f}: the cheapest is ${usd.min():,.2f}")
+        parts.append(f"no plan under ${short(wish.budget_usd)}: the cheapest is ${short(float(usd.min()))}")
     if wish.deadline_h is not None:
         parts.append(f"no plan within {wish.deadline_h:g} h: the fastest takes {short(float(hours.min()))} h")
     return NothingFits("; ".join(parts), hint="fewer tokens or epochs, another method, or a wider limit")
@@ -208,9 +208,9 @@ def _key(plan_: Plan, sort: str) -> tuple[float, ...]:
     return (plan_.usd, plan_.hours)
 
 
-def short(hours: float) -> str:
-    """Hours with two decimals, or with two digits where those would say 0.00."""
-    return f"{hours:,.2f}" if hours >= LEAST_SAID else f"{hours:.2g}"
+def short(number: float) -> str:
+    """Hours or dollars with two decimals, or with two digits where those would say 0.00."""
+    return f"{number:,.2f}" if number >= LEAST_SAID or not number else f"{number:.2g}"
 
 
 def _name(plan_: Plan) -> str:

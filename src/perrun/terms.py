@@ -33,6 +33,7 @@ Interconnect = Literal["none", "nvlink", "pcie", "ib", "ethernet"]
 Term = Literal["on-demand", "interruptible", "reserved", "prepaid-block", "market-floor", "owned"]
 
 Positive = Annotated[int, Field(gt=0)]
+Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -154,14 +155,14 @@ class Rig(Noun):
     """What it runs on."""
 
     gpu: str = Field(description="canonical GPU name")
-    n_gpus: Positive = Field(default=1, description="GPUs over all nodes")
+    n_gpus: int = Field(default=1, gt=0, le=10**6, description="GPUs over all nodes")
     n_nodes: Positive = 1
     interconnect: Interconnect | None = Field(
         default=None, description="between the GPUs of a node; None: as the GPU has"
     )
-    usable_gib: float | None = Field(default=None, description="memory per GPU that an allocator can reach [GiB]")
-    host_ram_gib: float | None = Field(default=None, description="RAM of one node [GiB]; None: not known")
-    power_limit_w: float | None = Field(default=None, description="board power limit if below the card's [W]")
+    usable_gib: Amount | None = Field(default=None, description="memory per GPU that an allocator can reach [GiB]")
+    host_ram_gib: Amount | None = Field(default=None, description="RAM of one node [GiB]; None: not known")
+    power_limit_w: Amount | None = Field(default=None, description="board power limit if below the card's [W]")
 
     @model_validator(mode="after")
     def _whole_nodes(self) -> "Rig":

@@ -62,6 +62,21 @@ def layout(asked: Job, rig: Rig, given: dict[str, Any] | None = None) -> Strateg
     return Strategy(**values, grad_accum=share // micro)
 
 
+def _checked(given: dict[str, Any] | None) -> dict[str, Any]:
+    """What the user fixed of the strategy. Raises pydantic's ValidationError for what no strategy can be."""
+    values = dict(given or {})
+    Strategy(**values)
+    return values
+
+
+def _check_rig(rig: Rig) -> None:
+    """Raises InvalidInput for a link that the card has not."""
+    if rig.n_gpus > 1 and rig.interconnect in ("nvlink", "pcie"):
+        from perrun.facts import gpus, links
+
+        links.link(gpus.get(rig.gpu), rig.interconnect)
+
+
 def offers(prices: str | Path | None = None, as_of: date | None = None) -> list[Offer]:
     """Offers of the user's own price file, or of the shipped snapshot as it was known on a day."""
     from perrun.prices import snapshot
@@ -87,7 +102,7 @@ def plan(
     known = offers(prices, as_of)
     if as_of is not None and not known:
         raise InvalidInput(f"no price was known on {as_of}", expected="a later day, YYYY-MM-DD")
-    return planner.plan(asked, known, planner.Wish(fixed=dict(strategy or {}), **wish))
+    return planner.plan(asked, known, planner.Wish(fixed=_checked(strategy), **wish))
 
 
 def estimate(
@@ -97,6 +112,7 @@ def estimate(
     from perrun import estimate as estimator
     from perrun import remedies
 
+    _check_rig(rig)
     asked, found = job(model, given)
     laid_out = layout(asked, rig, strategy)
     answer = estimator.answer(estimator.ask(asked, laid_out, rig, found))
@@ -118,7 +134,7 @@ def fit(
 
     asked, found = job(model, given)
     chosen = [matrix.rig_of(text) for text in rigs] if rigs else None
-    return matrix.fit(asked, found, offers(prices), chosen, fixed=strategy)
+    return matrix.fit(asked, found, offers(prices), chosen, fixed=_checked(strategy))
 
 
 def largest(
@@ -127,6 +143,7 @@ def largest(
     """The largest seq_len, micro_batch or rank of the job that fits on the rig."""
     from perrun import remedies
 
+    _check_rig(rig)
     asked, found = job(model, given)
     return remedies.largest(what, asked, layout(asked, rig, strategy), rig, found)
 
@@ -161,4 +178,4 @@ def compare(
         return decide.Price(typed, "as typed")
 
     a, b = (Rig(gpu=gpus.get(name).id, n_gpus=n_gpus, n_nodes=n_nodes) for name in (gpu_a, gpu_b))
-    return decide.compare(asked, found, a, b, price(a.gpu, price_a), price(b.gpu, price_b), strategy)
+    return decide.compare(asked, found, a, b, price(a.gpu, price_a), price(b.gpu, price_b), _checked(strategy))

@@ -147,5 +147,6 @@ def get(name: str) -> GPU:
     near = _nearest(name)
     raise UnknownName(
         f"GPU {name!r} is not known",
-        hint=f"did you mean {', '.join(near)}?" if near else "perrun gpus lists those that are known",
+        expected="a card of `perrun gpus`, in any spelling",
+        hint=f"did you mean {', '.join(near)}?" if near else "perrun gpus lists them",
     )

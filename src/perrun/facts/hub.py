@@ -1,6 +1,7 @@
 """Any model by its `config.json`: the facts of the file become a Model."""
 
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any
 
 from perrun.errors import InvalidInput, UnsupportedModel
@@ -20,11 +21,12 @@ def _architecture(f: Fields) -> str:
 
 
 def _unsupported(f: Fields, model_type: str, why: str) -> UnsupportedModel:
-    known = sorted({*families.READERS, *families.WRAPPERS})
+    near = get_close_matches(model_type, {*families.READERS, *families.WRAPPERS}, n=3, cutoff=0.7)
+    spelled = f"if {model_type} is a new spelling of {' or '.join(near)}, set model_type so in the config.json"
     return UnsupportedModel(
         f"{f.where}: {why}",
-        expected=f"a causal language model; known model_type values: {', '.join(known)}",
-        hint=f"model_type {model_type!r} may be a new spelling of one of these; if so, set it in the config.json",
+        expected="a causal language model (decoder only) of a family that perrun reads",
+        hint=spelled if near else "perrun models lists models of every family",
     )
 
 

@@ -133,7 +133,8 @@ SOFTMAX_AS_IS = frozenset({"falcon", "gpt2", "gpt_oss"})
 DROPS_SCORES = frozenset({"gpt2", "gpt_bigcode"})
 GATED_TENSORS = {"gpt_oss": 4}  # clamped gate and up, sigmoid, their products (GptOssExperts._apply_gate)
 COMPOSED = frozenset({"gelu_new", "gelu_fast"})
-ACTIVATION = dict.fromkeys(("codegen", "gpt2", "gpt_neo", "gptj", "phi"), "gelu_new")  # where a config is silent
+_SILENT = ("codegen", "gpt2", "gpt_neo", "gptj", "phi")  # whose config may not say its activation
+ACTIVATION: dict[str, str] = dict.fromkeys(_SILENT, "gelu_new")
 
 # Families that use torch's layer norm, a fused kernel that keeps its input as it is; all others use RMSNorm.
 # Source: transformers modelling code of each; models.csv norm_type says the same.

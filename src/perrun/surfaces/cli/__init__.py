@@ -11,7 +11,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "fit": ("fit", "which methods fit on which rigs"),
     "compare": ("compare", "break-even between two rigs on one job"),
     "validate": ("validate", "predicted against measured runs"),
-    "calibrate": ("calibrate", "fit the free constants on measured runs"),
     "prices": ("prices", "the price book: refresh, list, history, market, import, ..."),
     "rules": ("rules", "published rules of thumb, as their pages count"),
     "gpus": ("gpus", "known GPUs and their figures"),
@@ -56,9 +55,9 @@ def run(arguments: list[str]) -> int:
 
         print(f"perrun {__version__}")
         return 0
-    if name not in COMMANDS:
-        return _unknown(name)
     try:
+        if name not in COMMANDS:
+            raise _unknown(name)
         module = import_module(f"perrun.surfaces.cli.{COMMANDS[name][0]}")
         code = module.app(rest, prog_name=f"perrun {name}", standalone_mode=False)
     except BrokenPipeError:
@@ -69,14 +68,15 @@ def run(arguments: list[str]) -> int:
     except Exception as error:
         from perrun.surfaces.cli import complaints
 
-        return complaints.tell(error, "--json" in rest)
+        return complaints.tell(error, "--json" in rest, name)
     return code if isinstance(code, int) else 0
 
 
-def _unknown(name: str) -> int:
+def _unknown(name: str) -> Exception:
     from difflib import get_close_matches
 
+    from perrun.errors import UnknownName
+
     near = get_close_matches(name, COMMANDS, n=1)
-    hint = f"did you mean perrun {near[0]}?" if near else "perrun --help lists the commands"
-    print(f"error: no command {name!r}. Hint: {hint}", file=sys.stderr)
-    return 2
+    hint = f"did you mean perrun {near[0]}?" if near else "perrun --help tells what each does"
+    return UnknownName(f"no command {name!r}", expected=", ".join(COMMANDS), hint=hint)

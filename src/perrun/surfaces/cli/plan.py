@@ -41,7 +41,9 @@ def plan(
     deadline: Annotated[float | None, typer.Option("--deadline", help="hours at most")] = None,
     min_fit: Annotated[float, typer.Option("--min-fit", help="least probability to fit", min=0, max=1)] = 0.9,
     sort: Annotated[str, typer.Option("--sort", help="usd, hours or fit")] = "usd",
-    limit: Annotated[int | None, typer.Option("--limit", help=f"plans shown (default {SHOWN}, 0 for all)")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=0, help=f"plans shown (default {SHOWN}, 0 for all)")
+    ] = None,
     prices: Annotated[str | None, typer.Option("--prices", help="your own price file (CSV)")] = None,
     as_of: Annotated[str | None, typer.Option("--as-of", help="prices as known on that day, YYYY-MM-DD")] = None,
     rules: Annotated[str | None, typer.Option("--rules", help="a published rule set instead of our model")] = None,
