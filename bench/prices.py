@@ -2,8 +2,8 @@
 
     python bench/prices.py [--offers 20000] [--days 500] [--url sqlite:///FILE | postgresql://...]
 
-One import a day, as a provider's list would come. Each query is asked cold once (a fresh connection) and then five
-times; the median is printed.
+The history comes in imports of twenty days each, as a back-fill does, then twenty imports of one day, as lists do.
+Each query is asked cold once (a fresh connection) and then five times; the median is printed.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from perrun.prices.quote import Quote
 
 CARDS = ("H100-SXM-80GB", "A100-SXM4-80GB", "A100-PCIe-80GB", "L40S-48GB", "H200-SXM-141GB", "RTX-4090-24GB", "L4-24GB")
 START = date(2025, 1, 1)
+DAILY = 20  # days of daily imports at the end, and days of one import of the back-fill
 
 
 def products(count: int) -> list[Quote]:
@@ -55,15 +56,15 @@ def timed(ask: Callable[[], object]) -> tuple[float, float]:
     return took[0], statistics.median(took[1:])
 
 
-def fill(book: Book, offers: list[Quote], days: int) -> float:
-    """Offers a second over all imports."""
+def fill(book: Book, offers: list[Quote], days: range, at_once: int) -> float:
+    """Offers a second over imports of `at_once` days each."""
     spent = 0.0
-    for day in range(days):
-        quotes = list(day_of(offers, day))
+    for first in range(days.start, days.stop, at_once):
+        quotes = [quote for day in range(first, first + at_once) for quote in day_of(offers, day)]
         start = time.perf_counter()
-        book.add("bench", quotes, now=datetime(2025, 1, 1, tzinfo=UTC) + timedelta(days=day))
+        book.add("bench", quotes, now=datetime(2025, 1, 1, tzinfo=UTC) + timedelta(days=first))
         spent += time.perf_counter() - start
-    return len(offers) * days / spent
+    return len(offers) * len(days) / spent
 
 
 def csv_rate(offers: list[Quote], folder: Path) -> float:
@@ -86,8 +87,10 @@ def main() -> None:
         offers = products(given.offers)
         with Book(url) as book:
             print(f"{given.offers * given.days:,} observations of {given.offers:,} offers")
-            print(f"import: {fill(book, offers, given.days):,.0f} offers/s; a CSV file is read and checked at ", end="")
-            print(f"{csv_rate(offers, Path(folder)):,.0f} offers/s")
+            filled = fill(book, offers, range(given.days - DAILY), DAILY)
+            daily = fill(book, offers, range(given.days - DAILY, given.days), 1)
+            print(f"import: {filled:,.0f} offers/s back-fill, {daily:,.0f} a day's list at the full size")
+            print(f"a CSV file is read and checked at {csv_rate(offers, Path(folder)):,.0f} offers/s")
         middle = START + timedelta(days=given.days // 2)
         queries: dict[str, Callable[[Book], object]] = {
             "latest of one card": lambda book: book.latest(gpu=["H100-SXM-80GB"], term=["on-demand"]),

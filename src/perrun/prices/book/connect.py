@@ -50,6 +50,7 @@ def _settle(connection: Any, _: Any) -> None:
         "foreign_keys=ON",
         "cache_size=-262144",
         "analysis_limit=1000",
+        "wal_autocheckpoint=32768",  # an import touches most pages of the index: write them back once in many
     ):
         connection.execute(f"PRAGMA {pragma}")
 

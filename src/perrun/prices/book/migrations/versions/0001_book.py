@@ -120,13 +120,8 @@ def _observations() -> None:
         sa.Column("usd_per_hour", sa.Float),
         sa.Column("price_per_hour", sa.Float),
         sa.PrimaryKeyConstraint("id", name="pk_observations"),
-        sa.ForeignKeyConstraint(["offer_id"], ["offers.id"], name="fk_observations_offer_id"),
-        sa.ForeignKeyConstraint(["batch_id"], ["batches.id"], name="fk_observations_batch_id"),
-        sa.ForeignKeyConstraint(["billing_id"], ["billing.id"], name="fk_observations_billing_id"),
     )
-    op.create_index(
-        "ix_observations_offer_day", "observations", ["offer_id", sa.text("observed_at DESC"), sa.text("id DESC")]
-    )
+    op.create_index("ix_observations_offer_day", "observations", ["offer_id", "observed_at"])
 
 
 def downgrade() -> None:
