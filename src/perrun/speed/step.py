@@ -96,7 +96,7 @@ def question(setting: Setting, card: Card, stack: Stack) -> Question:
     return Question(
         rate=rate(card, s.precision),
         half=half_rate(card, s.precision),
-        kept_half=FP4_KEPT_IN_16_BIT if s.precision == "nvfp4" else 0.0,
+        kept_half=FP4_KEPT_IN_16_BIT if s.precision == "nvfp4" and not s.adapters else 0.0,
         attention=card.attention_peak * share / roofline.REFERENCE_SHARE,
         bandwidth=card.bandwidth * roofline.BANDWIDTH,
         power=card.power,

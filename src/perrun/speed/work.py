@@ -21,7 +21,8 @@ REDUCES_EACH = ("fsdp", "fsdp2", "zero2", "zero3")  # gradients are reduced in e
 # Bytes per trained parameter that an AdamW update reads and writes: gradient, weight and two moments in fp32, read and
 # written (gradient read) = 28, clipping reads and scales the gradient (12).
 UPDATE_BYTES = 40.0
-# Recipes keep the last layers out of FP4: 15 % of the blocks (NVIDIA, Pretraining LLMs with NVFP4, arXiv 2509.25149).
+# Training keeps the last layers out of FP4: 15 % of the blocks (NVIDIA, Pretraining LLMs with NVFP4, arXiv
+# 2509.25149). A frozen base needs no such care.
 FP4_KEPT_IN_16_BIT = 0.15
 # Share of a rollout that is generated rather than given as prompt.
 GENERATED = 0.5
