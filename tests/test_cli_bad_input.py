@@ -79,6 +79,7 @@ def test_numbers_that_cannot_be(capsys, flags, said):
 
 NAMES = [
     ("--method hqlora", "Hint: did you mean qlora?"),
+    ("--method freeze", "no law for method freeze"),
     ("--method prefix", "expected full, lora, qlora, lora-int8, dora, qdora, freeze"),
     ("--objective grp", "Hint: did you mean grpo?"),
     ("--precision bf17", "expected bf16-true, bf16-mixed, fp16-mixed, fp32, fp8, mxfp8, nvfp4"),

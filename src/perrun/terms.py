@@ -56,47 +56,47 @@ class GPU(Noun):
     """One kind of accelerator; every figure is DENSE (never 2:4 sparsity). None means not known."""
 
     id: str = Field(description="canonical name: H100-SXM-80GB")
-    vendor: str
-    marketing_name: str
-    architecture: str
+    vendor: str = Field(description="who makes it")
+    marketing_name: str = Field(description="name as sold")
+    architecture: str = Field(description="generation: Hopper, Ada, ...")
     compute_capability: float | None = Field(default=None, description="CUDA compute capability, e.g. 9.0")
     form_factor: str = Field(default="", description="SXM, PCIe, ...")
     memory_gb: float = Field(description="nominal memory [GB as sold]")
     memory_gib_usable: float | None = Field(default=None, description="nvidia-smi total [GiB]")
     cuda_visible_gib: float | None = Field(default=None, description="what an allocator can reach at most [GiB]")
     bandwidth_gb_s: float | None = Field(default=None, description="memory bandwidth [GB/s]")
-    fp32_tflops: float | None = None
-    tf32_dense_tflops: float | None = None
-    fp16_dense_tflops: float | None = None
-    bf16_dense_tflops: float | None = None
-    fp8_dense_tflops: float | None = None
-    fp4_dense_tflops: float | None = None
+    fp32_tflops: float | None = Field(default=None, description="[TFLOPS]")
+    tf32_dense_tflops: float | None = Field(default=None, description="[TFLOPS]")
+    fp16_dense_tflops: float | None = Field(default=None, description="with fp32 accumulation [TFLOPS]")
+    bf16_dense_tflops: float | None = Field(default=None, description="with fp32 accumulation [TFLOPS]")
+    fp8_dense_tflops: float | None = Field(default=None, description="[TFLOPS]")
+    fp4_dense_tflops: float | None = Field(default=None, description="[TFLOPS]")
     nvlink_gb_s: float | None = Field(default=None, description="total bidirectional per GPU [GB/s]")
     pcie: str = Field(default="", description="generation and lanes, e.g. '4 x16'")
     tdp_w: float | None = Field(default=None, description="board power [W]")
-    supports_bf16: bool = False
-    sm_count: int | None = None
-    boost_mhz: float | None = None
-    source: str
-    notes: str = ""
+    supports_bf16: bool = Field(default=False, description="whether it computes in bf16")
+    sm_count: int | None = Field(default=None, description="streaming multiprocessors")
+    boost_mhz: float | None = Field(default=None, description="rated boost clock [MHz]")
+    source: str = Field(description="where the figures come from")
+    notes: str = Field(default="", description="what a reader must know")
 
 
 class Model(Noun):
     """A language model by the facts of its `config.json`, and the shape that physics walks over."""
 
     id: str = Field(description="Hugging Face id, or the path that it was read from")
-    model_type: str
-    architecture: str = ""
-    shape: Shape
+    model_type: str = Field(description="family, as config.json calls it")
+    architecture: str = Field(default="", description="class of the modelling code")
+    shape: Shape = Field(description="matrices and layers")
     max_position_embeddings: int | None = Field(default=None, description="longest context [tokens]")
-    native_dtype: str = "bfloat16"
+    native_dtype: str = Field(default="bfloat16", description="type of the published weights")
     stored_quantization: str | None = Field(
         default=None, description="quantisation that the published weights already carry (gptq, awq, mxfp4, fp8, ...)"
     )
     gated: bool = Field(default=False, description="the hub asks for a licence first")
-    license: str = ""
+    license: str = Field(default="", description="of the weights")
     config: dict[str, Any] = Field(default_factory=dict, description="the config.json facts, for the traced reference")
-    source: str = ""
+    source: str = Field(default="", description="where the facts come from")
 
     @property
     def total_params(self) -> int:
@@ -108,17 +108,17 @@ class Job(Noun):
 
     model: str = Field(description="Hugging Face id, or path to a config.json or its folder")
     method: Method = Field(default="lora", description="what is trained and how the base is stored")
-    objective: Objective = "sft"
+    objective: Objective = Field(default="sft", description="what is optimised")
     precision: Precision = Field(
         default="bf16-true", description="bf16-true: weights stored in bf16; mixed: fp32 weights"
     )
-    optimizer: Optimizer = "adamw"
-    lora_rank: Annotated[int, Field(gt=0, le=65536)] = 16
+    optimizer: Optimizer = Field(default="adamw", description="what is kept per trained parameter")
+    lora_rank: Annotated[int, Field(gt=0, le=65536)] = Field(default=16, description="rank of the adapters")
     lora_targets: str = Field(default="all-linear", description="attn-qv, attn, all-linear, or names joined by ','")
     examples: int = Field(default=1000, gt=0, le=10**12, description="rows of the data set")
     tokens_per_example: int = Field(default=1024, gt=0, le=10**8, description="mean tokens of a row")
     longest_example: Positive | None = Field(default=None, description="tokens of the longest row; default: the cap")
-    epochs: Annotated[float, Field(gt=0, le=10_000)] = 1
+    epochs: Annotated[float, Field(gt=0, le=10_000)] = Field(default=1, description="passes over the data")
     seq_len: int = Field(default=2048, gt=0, le=2**24, description="cap on the tokens of a sequence")
     packing: bool = Field(default=True, description="rows are joined to sequences of exactly seq_len")
     global_batch: int = Field(default=16, gt=0, le=10**6, description="sequences per optimizer step over all GPUs")
@@ -137,13 +137,13 @@ class Strategy(Noun):
     """How the job is laid out. Everything here changes only bytes and seconds."""
 
     micro_batch: Positive = Field(default=1, description="sequences per GPU per forward")
-    grad_accum: Positive = 1
-    checkpointing: Checkpointing = "full"
-    attention: AttentionKernel = "sdpa"
+    grad_accum: Positive = Field(default=1, description="micro batches per optimizer step")
+    checkpointing: Checkpointing = Field(default="full", description="what is recomputed in backward")
+    attention: AttentionKernel = Field(default="sdpa", description="kernel of the attention")
     fused_ce: bool = Field(default=False, description="the loss is computed without storing all logits")
-    compile: bool = False
-    offload: Offload = "none"
-    sharding: Sharding = "none"
+    compile: bool = Field(default=False, description="torch.compile")
+    offload: Offload = Field(default="none", description="what lives in host memory")
+    sharding: Sharding = Field(default="none", description="how ranks share weights, gradients and states")
     tp: Positive = Field(default=1, description="tensor parallel degree")
     pp: Positive = Field(default=1, description="pipeline parallel degree")
     cp: Positive = Field(default=1, description="context parallel degree")
@@ -156,7 +156,7 @@ class Rig(Noun):
 
     gpu: str = Field(description="canonical GPU name")
     n_gpus: int = Field(default=1, gt=0, le=10**6, description="GPUs over all nodes")
-    n_nodes: Positive = 1
+    n_nodes: Positive = Field(default=1, description="machines")
     interconnect: Interconnect | None = Field(
         default=None, description="between the GPUs of a node; None: as the GPU has"
     )
@@ -174,9 +174,9 @@ class Rig(Noun):
 class Memory(Noun):
     """Peak of one GPU [GiB]: what the allocator handed out, what it reserved, what nvidia-smi shows."""
 
-    allocated_gib: float
-    reserved_gib: float
-    device_gib: float
+    allocated_gib: float = Field(description="live tensors at the widest moment")
+    reserved_gib: float = Field(description="held by PyTorch's allocator")
+    device_gib: float = Field(description="shown by nvidia-smi")
     low_gib: float = Field(description="device, lower end of the 90 % range")
     high_gib: float = Field(description="device, upper end of the 90 % range")
     phase: str = Field(description="phase of the step that sets the peak")
@@ -186,35 +186,35 @@ class Memory(Noun):
 class Note(Noun):
     """Where a figure comes from: the law, the fact or the assumption behind one line."""
 
-    line: str
-    law: str
-    source: str = ""
+    line: str = Field(description="of memory, or 'time: ' and a line of time")
+    law: str = Field(description="how it is computed")
+    source: str = Field(default="", description="where its facts come from")
 
 
 class Remedy(Noun):
     """A change of strategy that makes a job fit, and what it costs in time."""
 
     change: dict[str, Any] = Field(description="strategy fields and their new values")
-    device_gib: float
-    fits_probability: Share
-    tokens_per_s: float
+    device_gib: float = Field(description="memory with the change [GiB]")
+    fits_probability: Share = Field(description="with the change")
+    tokens_per_s: float = Field(description="with the change, all GPUs")
     slower: float = Field(description="time of a step over the time without the change; below 1 is faster")
 
 
 class Estimate(Noun):
     """What will happen to a job on a rig. tokens_per_s is the total over all GPUs, tokens as users count them."""
 
-    memory: Memory
+    memory: Memory = Field(description="of one GPU")
     host_ram_gib: float = Field(description="RAM of one node at load and while training [GiB]")
-    tokens_per_s: float
+    tokens_per_s: float = Field(description="all GPUs, without padding")
     tokens_per_s_low: float = Field(description="lower end of the 80 % range")
-    tokens_per_s_high: float
+    tokens_per_s_high: float = Field(description="upper end of the 80 % range")
     step_s: float = Field(description="seconds of one optimizer step")
     time_lines: dict[str, float] = Field(description="named parts of one optimizer step [s]; they sum to step_s")
-    fits_probability: Share
-    why_not: str | None = None
+    fits_probability: Share = Field(description="that a step runs without running out of memory")
+    why_not: str | None = Field(default=None, description="what it needs and has, where it probably does not fit")
     assumed: dict[str, Any] = Field(default_factory=dict, description="settings that the stack's profile filled in")
-    trace: list[Note] = Field(default_factory=list[Note])
+    trace: list[Note] = Field(default_factory=list[Note], description="law and source of every line")
     remedies: list[Remedy] = Field(
         default_factory=list[Remedy], description="changes that make it fit, least costly first"
     )
@@ -223,19 +223,21 @@ class Estimate(Noun):
 class Offer(Noun):
     """A rig with a price. usd_per_hour is for the whole rig."""
 
-    provider: str
-    instance: str = ""
-    region: str = ""
-    term: Term = "on-demand"
-    usd_per_hour: Annotated[float, Field(gt=0)]
-    rig: Rig
+    provider: str = Field(description="who sells it")
+    instance: str = Field(default="", description="name of the machine")
+    region: str = Field(default="", description="where it stands")
+    term: Term = Field(default="on-demand", description="how it is bought")
+    usd_per_hour: Annotated[float, Field(gt=0)] = Field(description="of the whole rig [USD/h]")
+    rig: Rig = Field(description="what is sold")
     billing_increment_s: Annotated[float, Field(gt=0)] | None = Field(
         default=None, description="time is billed in whole steps of this [s]; None: not known"
     )
     minimum_s: Annotated[float, Field(ge=0)] = Field(default=0, description="least time billed [s]")
     billed_while_stopped: str = Field(default="", description="what the meter counts while the machine is stopped")
-    storage_usd_per_gb_month: float | None = None
-    egress_usd_per_gb: float | None = None
+    storage_usd_per_gb_month: float | None = Field(
+        default=None, description="disk [USD per GB and month]; None: not known"
+    )
+    egress_usd_per_gb: float | None = Field(default=None, description="traffic out [USD/GB]; None: not known")
     deposit_usd: float | None = Field(default=None, description="smallest payment or balance that starts a machine")
     boot_s: float | None = Field(default=None, description="from order to shell, as the provider states [s]")
     interruption_class: str | None = Field(default=None, description="share interrupted in a month, as published")
@@ -250,129 +252,129 @@ class Offer(Noun):
         default=(), description="lengths that can be reserved [h]; a run pays the shortest that holds it"
     )
     note: str = Field(default="", description="what a buyer must know")
-    observed_at: date
-    source: str
+    observed_at: date = Field(description="day on which the price was seen")
+    source: str = Field(description="where it was seen")
 
 
 class CostLine(Noun):
     """One line of the bill: usd = quantity x the unit's price."""
 
-    name: str
-    quantity: float
-    unit: str
-    usd: float
+    name: str = Field(description="what is paid for")
+    quantity: float = Field(description="how much of it")
+    unit: str = Field(description="h, GB-month or GB")
+    usd: float = Field(description="[USD]")
 
 
 class Plan(Noun):
     """An Estimate bought through an Offer."""
 
-    offer: Offer
-    strategy: Strategy
-    estimate: Estimate
-    hours: float
-    hours_low: float
-    hours_high: float
-    usd: float
-    usd_low: float
-    usd_high: float
-    usd_per_million_tokens: float
-    cost_lines: list[CostLine]
+    offer: Offer = Field(description="what is bought")
+    strategy: Strategy = Field(description="how the job is laid out on it")
+    estimate: Estimate = Field(description="what will happen")
+    hours: float = Field(description="of training [h]")
+    hours_low: float = Field(description="lower end of the range [h]")
+    hours_high: float = Field(description="upper end of the range [h]")
+    usd: float = Field(description="of the whole run: the sum of cost_lines [USD]")
+    usd_low: float = Field(description="lower end of the range [USD]")
+    usd_high: float = Field(description="upper end of the range [USD]")
+    usd_per_million_tokens: float = Field(description="usd over the tokens of the run [USD]")
+    cost_lines: list[CostLine] = Field(description="the bill")
     risk: str = Field(default="", description="what may go wrong with this offer, in words")
 
 
 class Rejected(Noun):
     """A rig that was considered and dropped, with the nearest miss."""
 
-    rig: Rig
-    reason: str
-    needs_gib: float | None = None
-    has_gib: float | None = None
+    rig: Rig = Field(description="what was considered")
+    reason: str = Field(description="why it was dropped")
+    needs_gib: float | None = Field(default=None, description="memory of the strategy that needs least [GiB]")
+    has_gib: float | None = Field(default=None, description="usable memory of one GPU [GiB]")
 
 
 class PlanAnswer(Noun):
     """The answer of `plan`: ranked plans, what was rejected and why, the verdict in one line."""
 
-    job: Job
-    plans: list[Plan]
-    rejected: list[Rejected]
-    verdict: str
-    assumptions: list[str]
-    prices_as_of: date | None = None
+    job: Job = Field(description="as understood")
+    plans: list[Plan] = Field(description="best first")
+    rejected: list[Rejected] = Field(description="rigs on offer that cannot run the job")
+    verdict: str = Field(description="one line")
+    assumptions: list[str] = Field(description="what the answer rests on")
+    prices_as_of: date | None = Field(default=None, description="day of the newest price")
 
 
 class FitCell(Noun):
     """One method on one rig: what its best strategy needs of what the card has, and what a run costs there."""
 
-    rig: Rig
-    method: str
-    mark: Literal["yes", "tight", "no"]
+    rig: Rig = Field(description="the row")
+    method: str = Field(description="the column")
+    mark: Literal["yes", "tight", "no"] = Field(description="fits, may fit, does not")
     needs_gib: float | None = Field(description="device memory of one GPU; None: the rig cannot run the method")
-    has_gib: float | None
-    fits_probability: Share
+    has_gib: float | None = Field(description="usable memory of one GPU [GiB]")
+    fits_probability: Share = Field(description="of that strategy")
     usd_per_hour: float | None = Field(description="cheapest offer of the whole rig")
-    usd_per_run: float | None
-    why_not: str | None = None
+    usd_per_run: float | None = Field(description="through that offer [USD]")
+    why_not: str | None = Field(default=None, description="reason, unless the mark is yes")
 
 
 class FitAnswer(Noun):
     """Methods x rigs."""
 
-    job: Job
-    methods: list[str]
-    cells: list[FitCell]
+    job: Job = Field(description="as understood")
+    methods: list[str] = Field(description="the columns")
+    cells: list[FitCell] = Field(description="row by row")
 
 
 class Side(Noun):
     """One of two rigs compared: what it costs, how it is laid out, what bounds it."""
 
-    rig: Rig
-    precision: Precision
-    usd_per_gpu_hour: float
+    rig: Rig = Field(description="what it runs on")
+    precision: Precision = Field(description="of the job there")
+    usd_per_gpu_hour: float = Field(description="[USD]")
     price_of: str = Field(description="where the price comes from")
-    hours: float
+    hours: float = Field(description="of training [h]")
     usd: float = Field(description="training hours x price x GPUs")
-    tokens_per_s: float
-    strategy: Strategy
+    tokens_per_s: float = Field(description="all GPUs")
+    strategy: Strategy = Field(description="fastest that fits")
     bound_by: str = Field(description="the part of a step that takes the most time, with its share")
 
 
 class Comparison(Noun):
     """The break-even between two rigs on one job: rent B only if the speed-up beats the price ratio."""
 
-    job: Job
-    a: Side
-    b: Side
+    job: Job = Field(description="as understood")
+    a: Side = Field(description="the first rig")
+    b: Side = Field(description="the second rig")
     speedup: float = Field(description="tokens/s of B over A")
     speedup_low: float = Field(description="lower end of the 80 % range")
-    speedup_high: float
+    speedup_high: float = Field(description="upper end of the 80 % range")
     price_ratio: float = Field(description="price of B over A: the speed-up at which both cost the same")
-    usd_a: float
-    usd_b: float
-    probability_b_cheaper: Share
+    usd_a: float = Field(description="per run [USD]")
+    usd_b: float = Field(description="per run [USD]")
+    probability_b_cheaper: Share = Field(description="by the range of the speed-up")
     flip_price_b: float = Field(description="price of B per GPU-hour at which the verdict flips [USD]")
-    flip_price_b_low: float
-    flip_price_b_high: float
+    flip_price_b_low: float = Field(description="at speedup_low [USD]")
+    flip_price_b_high: float = Field(description="at speedup_high [USD]")
     hours_saved: float = Field(description="wall-clock hours that B saves on this run")
     hour_worth: float | None = Field(default=None, description="what a saved hour must be worth for B to pay [USD]")
-    verdict: str
+    verdict: str = Field(description="one line")
     fp8: "Comparison | None" = Field(default=None, description="the same with FP8 on B, where B can")
-    fp8_note: str = ""
+    fp8_note: str = Field(default="", description="why there is no FP8 comparison")
 
 
 class Run(Noun):
     """An Estimate that happened: the columns of the evidence schema (runs/SCHEMA.md), measured."""
 
-    line: int
-    source: str
+    line: int = Field(description="line of the file")
+    source: str = Field(description="the publication")
     path: str = Field(default="", description="file that the row was read from")
-    columns: dict[str, str]
+    columns: dict[str, str] = Field(description="cells as written")
 
 
 class Calibration(Noun):
     """One fitted parameter of the laws."""
 
-    parameter: str
-    value: float
-    standard_error: float
-    n: int
+    parameter: str = Field(description="its name")
+    value: float = Field(description="fitted")
+    standard_error: float = Field(description="of the value")
+    n: int = Field(description="runs that it was fitted on")
     fitted_on: str = Field(description="hash of the runs it was fitted on")

@@ -20,6 +20,9 @@ def job(model: str, given: dict[str, Any] | None = None) -> tuple[Job, Model]:
 
     found = models.get(model)
     values = dict(given or {})
+    if values.get("method") == "freeze":
+        trained = "full, lora, qlora, lora-int8, dora, qdora"
+        raise InvalidInput("perrun has no law for method freeze: how many layers train is not said", expected=trained)
     mean, longest = values.get("tokens_per_example"), values.get("longest_example")
     if mean and longest and longest < mean:
         raise InvalidInput(f"longest_example {longest} is below the mean", expected=f"at least {mean} tokens")

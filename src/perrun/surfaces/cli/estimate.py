@@ -12,17 +12,25 @@ app = application()
 @app.command(help=__doc__)
 @takes("job", "strategy", "output")
 def estimate(
-    model: Annotated[str, typer.Argument(help="Hugging Face id, or a config.json or its folder")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Hugging Face id, or a config.json or its folder")],
     job: dict[str, Any],
     strategy: dict[str, Any],
     output: dict[str, Any],
-    gpu: Annotated[str, typer.Option("--gpu", help="the card")],
-    n_gpus: Annotated[int, typer.Option("--n-gpus", help="GPUs over all nodes")] = 1,
-    n_nodes: Annotated[int, typer.Option("--n-nodes")] = 1,
-    interconnect: Annotated[str | None, typer.Option("--interconnect", help="nvlink, pcie, ib, ethernet")] = None,
-    usable_gib: Annotated[float | None, typer.Option("--usable-gib", help="memory that is free on the card")] = None,
-    power_limit: Annotated[float | None, typer.Option("--power-limit", help="watts, if below the card's")] = None,
-    largest: Annotated[str | None, typer.Option("--max", help="find the largest seq_len, micro_batch or rank")] = None,
+    gpu: Annotated[str, typer.Option("--gpu", metavar="CARD", help="the card")],
+    n_gpus: Annotated[int, typer.Option("--n-gpus", metavar="N", help="GPUs over all nodes")] = 1,
+    n_nodes: Annotated[int, typer.Option("--n-nodes", metavar="N", help="machines")] = 1,
+    interconnect: Annotated[
+        str | None, typer.Option("--interconnect", metavar="WORD", help="nvlink, pcie, ib, ethernet")
+    ] = None,
+    usable_gib: Annotated[
+        float | None, typer.Option("--usable-gib", metavar="GIB", help="memory that is free on the card")
+    ] = None,
+    power_limit: Annotated[
+        float | None, typer.Option("--power-limit", metavar="W", help="watts, if below the card's")
+    ] = None,
+    largest: Annotated[
+        str | None, typer.Option("--max", metavar="WHAT", help="find the largest seq_len, micro_batch or rank")
+    ] = None,
     trace: Annotated[bool, typer.Option("--trace", help="step the real model without a GPU (extra trace)")] = False,
 ) -> None:
     from perrun import verbs

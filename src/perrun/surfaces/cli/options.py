@@ -22,9 +22,14 @@ class Flag:
 
 JOB = (
     Flag("method", str, ("--method", "-m"), "full, lora, qlora, lora-int8, dora, qdora"),
-    Flag("objective", str, ("--objective",), "sft, pretrain, dpo, orpo, kto, rm"),
+    Flag("objective", str, ("--objective",), "sft, pretrain, dpo, orpo, kto, rm, ppo, grpo"),
     Flag("precision", str, ("--precision",), "bf16-true, bf16-mixed, fp16-mixed, fp32, fp8, mxfp8, nvfp4"),
-    Flag("optimizer", str, ("--optimizer",), "adamw, adamw-8bit, paged-adamw-8bit, adafactor, sgd, lion, ..."),
+    Flag(
+        "optimizer",
+        str,
+        ("--optimizer",),
+        "adamw, adamw-8bit, adamw-4bit, paged-adamw-8bit, paged-adamw-32bit, adafactor, sgd, lion, lion-8bit",
+    ),
     Flag("lora_rank", int, ("--rank",), "LoRA rank"),
     Flag("lora_targets", str, ("--targets",), "all-linear, attn, attn-qv, or module names joined by ','"),
     Flag("examples", int, ("--examples",), "rows of the data set"),
@@ -55,6 +60,7 @@ OUTPUT = (
     Flag("markdown", bool, ("--markdown",), "the rows as a Markdown table", False),
     Flag("explain", bool, ("--explain",), "every line with its law and its source", False),
 )
+METAVARS: dict[Any, str] = {int: "N", float: "X", str: "WORD"}
 GROUPS = {"job": JOB, "strategy": STRATEGY, "output": OUTPUT, "table": OUTPUT[:3]}
 
 
@@ -81,7 +87,8 @@ def takes(*groups: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
 
 def _parameter(flag: Flag) -> inspect.Parameter:
     kind = flag.kind if flag.default is not None else flag.kind | None
-    annotation = Annotated[kind, typer.Option(*flag.spelling, help=flag.help, show_default=False)]
+    word = None if flag.kind is bool else METAVARS[flag.kind]
+    annotation = Annotated[kind, typer.Option(*flag.spelling, help=flag.help, metavar=word, show_default=False)]
     return inspect.Parameter(flag.field, inspect.Parameter.KEYWORD_ONLY, default=flag.default, annotation=annotation)
 
 

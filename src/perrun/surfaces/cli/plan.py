@@ -26,27 +26,35 @@ COLUMNS = (
 @app.command(help=__doc__)
 @takes("job", "strategy", "output")
 def plan(
-    model: Annotated[str, typer.Argument(help="Hugging Face id, or a config.json or its folder")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Hugging Face id, or a config.json or its folder")],
     job: dict[str, Any],
     strategy: dict[str, Any],
     output: dict[str, Any],
-    gpu: Annotated[list[str] | None, typer.Option("--gpu", help="only these cards")] = None,
-    provider: Annotated[list[str] | None, typer.Option("--provider", help="only these providers")] = None,
-    region: Annotated[list[str] | None, typer.Option("--region", help="only these regions")] = None,
+    gpu: Annotated[list[str] | None, typer.Option("--gpu", metavar="CARD", help="only these cards")] = None,
+    provider: Annotated[
+        list[str] | None, typer.Option("--provider", metavar="NAME", help="only these providers")
+    ] = None,
+    region: Annotated[list[str] | None, typer.Option("--region", metavar="NAME", help="only these regions")] = None,
     term: Annotated[
-        list[str] | None, typer.Option("--term", help="on-demand, interruptible, prepaid-block, ...")
+        list[str] | None, typer.Option("--term", metavar="TERM", help="on-demand, interruptible, prepaid-block, ...")
     ] = None,
-    max_gpus: Annotated[int | None, typer.Option("--max-gpus", min=1)] = None,
-    budget: Annotated[float | None, typer.Option("--budget", help="dollars per run at most")] = None,
-    deadline: Annotated[float | None, typer.Option("--deadline", help="hours at most")] = None,
-    min_fit: Annotated[float, typer.Option("--min-fit", help="least probability to fit", min=0, max=1)] = 0.9,
-    sort: Annotated[str, typer.Option("--sort", help="usd, hours or fit")] = "usd",
+    max_gpus: Annotated[int | None, typer.Option("--max-gpus", metavar="N", min=1, help="largest rig")] = None,
+    budget: Annotated[float | None, typer.Option("--budget", metavar="USD", help="dollars per run at most")] = None,
+    deadline: Annotated[float | None, typer.Option("--deadline", metavar="HOURS", help="hours at most")] = None,
+    min_fit: Annotated[
+        float, typer.Option("--min-fit", metavar="P", help="least probability to fit", min=0, max=1)
+    ] = 0.9,
+    sort: Annotated[str, typer.Option("--sort", metavar="KEY", help="usd, hours or fit")] = "usd",
     limit: Annotated[
-        int | None, typer.Option("--limit", min=0, help=f"plans shown (default {SHOWN}, 0 for all)")
+        int | None, typer.Option("--limit", metavar="N", min=0, help=f"plans shown (default {SHOWN}, 0 for all)")
     ] = None,
-    prices: Annotated[str | None, typer.Option("--prices", help="your own price file (CSV)")] = None,
-    as_of: Annotated[str | None, typer.Option("--as-of", help="prices as known on that day, YYYY-MM-DD")] = None,
-    rules: Annotated[str | None, typer.Option("--rules", help="a published rule set instead of our model")] = None,
+    prices: Annotated[str | None, typer.Option("--prices", metavar="FILE", help="your own price file (CSV)")] = None,
+    as_of: Annotated[
+        str | None, typer.Option("--as-of", metavar="DAY", help="prices as known on that day, YYYY-MM-DD")
+    ] = None,
+    rules: Annotated[
+        str | None, typer.Option("--rules", metavar="NAME", help="a published rule set instead of our model")
+    ] = None,
 ) -> None:
     from perrun import verbs
 
