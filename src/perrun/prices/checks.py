@@ -10,6 +10,7 @@ from perrun.facts import gpus
 from perrun.prices import tables
 from perrun.prices.offers import card_of
 from perrun.prices.quote import Quote, identity
+from perrun.units import HOURS_PER_MONTH
 
 JUMP = 2.5  # a list price that moved by this factor since the last time is looked at first
 JUMP_OF_SPOT = 4.0  # prices that follow a market move more
@@ -45,8 +46,9 @@ def out_of_bounds(quote: Quote) -> str:
         return ""
     said = f"${each:.4g} per GPU-hour, a {quote.gpu} costs ${low:g} to ${high:g}"
     if each > high and low <= each / CENTS <= high:
-        return f"{said}: cents taken for dollars?"
-    if each > high and low <= each / 730 <= high:
+        month = low <= each / HOURS_PER_MONTH <= high
+        return f"{said}: cents taken for dollars{', or a price per month' if month else ''}?"
+    if each > high and low <= each / HOURS_PER_MONTH <= high:
         return f"{said}: a price per month?"
     if quote.n_gpus > 1 and low <= quote.usd_per_hour <= high:
         return f"{said}: the price of one GPU taken for that of {quote.n_gpus}?"

@@ -1,6 +1,7 @@
 """The market in figures: quartiles per card and term, how they moved, and claims such as "30 % below the median"."""
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
@@ -51,9 +52,9 @@ def markets(columns: dict[str, list[Any]], before: dict[str, list[Any]] | None =
     Quartiles interpolate linearly between offers (Hyndman and Fan, type 7).
     """
     earlier = {(m.gpu, m.term): m.median for m in markets(before)} if before else {}
-    groups: dict[tuple[str, str], list[int]] = {}
+    groups: dict[tuple[str, str], list[int]] = defaultdict(list)
     for row, key in enumerate(zip(columns["gpu"], columns["term"], strict=True)):
-        groups.setdefault(key, []).append(row)
+        groups[key].append(row)
     each = np.array(columns["usd_per_hour"], dtype=float) / np.array(columns["n_gpus"], dtype=float)
     found: list[Market] = []
     for (gpu, term), rows in sorted(groups.items()):

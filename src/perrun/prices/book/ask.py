@@ -16,15 +16,18 @@ FILTERS = ("provider", "gpu", "term", "region", "n_gpus", "instance", "source")
 
 
 def _filtered(asked: "Query", where: dict[str, Any]) -> "Query":
+    from sqlalchemy import select
+
     from perrun.prices.book.schema import offers, sources
 
     for name, wanted in where.items():
         if name not in FILTERS:
             raise InvalidInput(f"no filter {name!r}", expected=", ".join(FILTERS))
         values = [wanted] if isinstance(wanted, (str, int)) else list(wanted or ())
-        if values:
-            column = sources.c.name if name == "source" else offers.c[name]
-            asked = asked.where(column.in_(values))
+        if values and name == "source":
+            asked = asked.where(offers.c.source_id.in_(select(sources.c.id).where(sources.c.name.in_(values))))
+        elif values:
+            asked = asked.where(offers.c[name].in_(values))
     return asked
 
 
@@ -32,7 +35,7 @@ def _current(columns: Sequence[Any], as_of: date | None) -> "Query":
     """Offers joined to their price: by the pointer, or by one step into the index for a day."""
     from sqlalchemy import select
 
-    from perrun.prices.book.schema import billing, observations, offers, sources
+    from perrun.prices.book.schema import observations, offers
 
     if as_of is None:
         which: Any = offers.c.latest_id
@@ -41,64 +44,80 @@ def _current(columns: Sequence[Any], as_of: date | None) -> "Query":
         which = (
             select(past.c.id)
             .where(past.c.offer_id == offers.c.id, past.c.observed_at <= as_of)
-            .order_by(past.c.offer_id, past.c.observed_at.desc(), past.c.id.desc())
+            .order_by(past.c.offer_id.desc(), past.c.observed_at.desc(), past.c.id.desc())
             .limit(1)
             .scalar_subquery()
         )
-    joined = (
-        offers.join(observations, observations.c.id == which)
-        .join(sources, sources.c.id == offers.c.source_id)
-        .join(billing, billing.c.id == observations.c.billing_id)
-    )
+    joined = offers.join(observations, observations.c.id == which)
     return select(*columns).select_from(joined).where(observations.c.usd_per_hour.is_not(None))
 
 
-def _quote_columns() -> list[Any]:
-    from sqlalchemy import func
-
-    from perrun.prices.book.schema import billing, observations, offers, sources
+def _columns() -> list[Any]:
+    """What differs from price to price; sources and billing terms are few and are looked up by their ids."""
+    from perrun.prices.book.schema import observations, offers
 
     return [
+        offers.c.source_id,
+        observations.c.billing_id,
         offers.c.provider,
         offers.c.gpu,
         offers.c.n_gpus,
         observations.c.usd_per_hour,
         observations.c.observed_at,
-        func.coalesce(func.nullif(billing.c.reference, ""), sources.c.name),
         offers.c.term,
         offers.c.instance,
         offers.c.region,
         offers.c.n_nodes,
         offers.c.currency,
         observations.c.price_per_hour,
-        billing.c.billing_increment_s,
-        billing.c.minimum_s,
-        billing.c.billed_while_stopped,
-        billing.c.storage_usd_per_gb_month,
-        billing.c.egress_usd_per_gb,
-        billing.c.deposit_usd,
-        billing.c.boot_s,
-        billing.c.interruption_class,
-        billing.c.mtbi_hours,
         offers.c.block_gpu_hours,
         offers.c.reservation_hours,
         offers.c.ram_gib,
-        billing.c.note,
     ]
 
 
-def _quote(row: Sequence[Any]) -> Quote:
-    blocks = tuple(int(part) for part in row[21].split(";")) if row[21] else ()
-    lengths = tuple(float(part) for part in row[22].split(";")) if row[22] else ()
-    return Quote._make((*row[:21], blocks, lengths, *row[23:]))
+class _Maker:
+    """Rows of `_columns` to quotes."""
+
+    def __init__(self, connection: "Connection") -> None:
+        from sqlalchemy import select
+
+        from perrun.prices.book.schema import billing, sources
+
+        self.sources = {row[0]: row[1] for row in connection.execute(select(sources.c.id, sources.c.name))}
+        terms = select(
+            billing.c.id,
+            billing.c.billing_increment_s,
+            billing.c.minimum_s,
+            billing.c.billed_while_stopped,
+            billing.c.storage_usd_per_gb_month,
+            billing.c.egress_usd_per_gb,
+            billing.c.deposit_usd,
+            billing.c.boot_s,
+            billing.c.interruption_class,
+            billing.c.mtbi_hours,
+            billing.c.note,
+            billing.c.reference,
+        )
+        self.terms = {row[0]: tuple(row[1:]) for row in connection.execute(terms)}
+
+    def quotes(self, rows: Iterable[Sequence[Any]]) -> list[Quote]:
+        make, known, named = Quote._make, self.terms, self.sources
+        found: list[Quote] = []
+        for source, billing, *row, blocks, lengths, ram in rows:
+            *terms, note, reference = known[billing]
+            hours = tuple(int(part) for part in blocks.split(";")) if blocks else ()
+            ahead = tuple(float(part) for part in lengths.split(";")) if lengths else ()
+            found.append(make((*row[:5], reference or named[source], *row[5:], *terms, hours, ahead, ram, note)))
+        return found
 
 
 def quotes(connection: "Connection", as_of: date | None, where: dict[str, Any]) -> list[Quote]:
     """Current quotes as they stand beside each other, in the order in which offers were first seen."""
     from perrun.prices.book.schema import offers
 
-    asked = _filtered(_current(_quote_columns(), as_of), where).order_by(offers.c.id)
-    return [_quote(row) for row in connection.execute(asked)]
+    asked = _filtered(_current(_columns(), as_of), where).order_by(offers.c.id)
+    return _Maker(connection).quotes(connection.execute(asked).all())
 
 
 def columns(connection: "Connection", as_of: date | None, where: dict[str, Any]) -> dict[str, list[Any]]:
@@ -108,29 +127,26 @@ def columns(connection: "Connection", as_of: date | None, where: dict[str, Any])
     names = ("provider", "gpu", "n_gpus", "term", "usd_per_hour", "observed_at")
     wanted = [offers.c[name] if name in offers.c else observations.c[name] for name in names]
     rows = connection.execute(_filtered(_current(wanted, as_of), where)).all()
-    return {name: [row[i] for row in rows] for i, name in enumerate(names)}
+    found = zip(*rows, strict=True) if rows else ((),) * len(names)
+    return {name: list(values) for name, values in zip(names, found, strict=True)}
 
 
 def history(connection: "Connection", since: date | None, where: dict[str, Any]) -> list[Quote]:
     """Every observation of the selected offers, by day; those that say "gone" are left out."""
     from sqlalchemy import select
 
-    from perrun.prices.book.schema import billing, observations, offers, sources
+    from perrun.prices.book.schema import observations, offers
 
-    joined = (
-        offers.join(observations, observations.c.offer_id == offers.c.id)
-        .join(sources, sources.c.id == offers.c.source_id)
-        .join(billing, billing.c.id == observations.c.billing_id)
-    )
-    wanted: Query = select(*_quote_columns()).select_from(joined)
+    joined = offers.join(observations, observations.c.offer_id == offers.c.id)
+    wanted: Query = select(*_columns()).select_from(joined)
     asked = _filtered(wanted, where).where(observations.c.usd_per_hour.is_not(None))
     if any(where.values()):  # says which table to begin with, whatever the database knows of their sizes
-        few: Query = select(offers.c.id).join(sources, sources.c.id == offers.c.source_id)
+        few: Query = select(offers.c.id)
         asked = asked.where(observations.c.offer_id.in_(_filtered(few, where)))
     if since is not None:
         asked = asked.where(observations.c.observed_at >= since)
     ordered = asked.order_by(observations.c.observed_at, observations.c.id)
-    return [_quote(row) for row in connection.execute(ordered)]
+    return _Maker(connection).quotes(connection.execute(ordered).all())
 
 
 def held(connection: "Connection") -> list[tuple[int, str, str, str]]:
