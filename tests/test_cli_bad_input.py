@@ -115,6 +115,8 @@ CARDS = [
     ("estimate --gpu t4", "T4-16GB has no bf16"),
     ("estimate --gpu a100-sxm4-80gb --precision fp8", "A100-SXM4-80GB has no FP8"),
     ("estimate --gpu h100-sxm --precision nvfp4", "H100-SXM-80GB has no FP4 (Hopper); expected a Blackwell card"),
+    ("estimate --gpu l4 --attention flash3", "L4-24GB cannot run FlashAttention-3 (Ada); expected a Hopper card"),
+    ("plan --gpu l4 --attention flash3", "L4-24GB cannot run FlashAttention-3"),
     ("estimate --gpu h100", "GPU 'h100' fits 3 cards; expected one of H100-SXM-80GB: 80 GB, SXM5, 3350 GB/s"),
     ("estimate --gpu l4 --n-gpus 0", "n_gpus is 0"),
     ("estimate --gpu l4 --n-gpus 100000000", "n_gpus is 100000000"),

@@ -101,6 +101,11 @@ def ask(job: Job, strategy: Strategy, rig: Rig, model: Model | None = None) -> Q
 def check(job: Job, strategy: Strategy, rig: Rig, gpu: GPU, model: Model) -> None:
     """Refuses combinations that no stack can run. Raises InvalidInput or UnsupportedByGpu."""
     check_card(job, gpu)
+    if strategy.attention == "flash3" and gpu.architecture != "Hopper":  # its kernels need Hopper's instructions
+        raise UnsupportedByGpu(
+            f"{gpu.id} cannot run FlashAttention-3 ({gpu.architecture})",
+            expected="a Hopper card, or --attention flash2 or sdpa",
+        )
     longest = model.max_position_embeddings
     if longest is not None and job.seq_len > longest:
         raise InvalidInput(
