@@ -71,6 +71,15 @@ def test_rigs_as_people_write_them(text, n):
     assert fit.rig_of(text).n_gpus == n
 
 
+@pytest.mark.parametrize("rig", [Rig(gpu="L40S-48GB"), Rig(gpu="H100-SXM-80GB", n_gpus=16, n_nodes=2)])
+def test_a_rig_is_read_as_it_is_written(rig):
+    assert fit.rig_of(str(rig)) == rig
+
+
+def test_a_rig_of_several_nodes_says_so():
+    assert str(fit.rig_of("16x h100 sxm on 2 nodes")) == "16x H100-SXM-80GB on 2 nodes"
+
+
 def test_a_rig_without_gpus():
     with pytest.raises(PerrunError, match="no GPU"):
         fit.rig_of("0x L40S")

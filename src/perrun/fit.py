@@ -1,6 +1,7 @@
 """The matrix of methods and rigs: what fits, how tightly, and what a run costs there."""
 
 import math
+import re
 from typing import Any
 
 from perrun import cost, search
@@ -29,6 +30,7 @@ RIGS = (
     ("H200-SXM-141GB", 8),
     ("B200-180GB", 8),
 )
+RIG = re.compile(r"(?:(?P<n_gpus>\d+)\s*x\s*)?(?P<gpu>.+?)(?:\s+on\s+(?P<n_nodes>\d+)\s+nodes?)?")
 SURE, POSSIBLE = 0.9, 0.1  # probabilities from which a cell says yes, and tight
 
 
@@ -103,10 +105,12 @@ def _cell(
 
 
 def rig_of(text: str) -> Rig:
-    """'8x H100 SXM' or 'L40S' as a Rig. Raises what `facts.gpus.get` raises, and InvalidInput."""
-    count, _, name = text.partition("x")
-    if name and count.strip().isdigit():
-        if int(count) < 1:
-            raise InvalidInput(f"rig {text!r} has no GPU", expected="a count and a card, as in '8x H100 SXM'")
-        return Rig(gpu=gpus.get(name.strip()).id, n_gpus=int(count))
-    return Rig(gpu=gpus.get(text.strip()).id)
+    """'8x H100 SXM', '16x H100 SXM on 2 nodes' or 'L40S' as a Rig.
+
+    Raises InvalidInput, what `facts.gpus.get` raises, and pydantic's ValidationError for GPUs that nodes cannot share.
+    """
+    found = RIG.fullmatch(text.strip())
+    if found is None or found["n_gpus"] == "0":
+        raise InvalidInput(f"rig {text!r} has no GPU", expected="a count and a card, as in '8x H100 SXM'")
+    gpu = gpus.get(found["gpu"]).id
+    return Rig(gpu=gpu, n_gpus=int(found["n_gpus"] or 1), n_nodes=int(found["n_nodes"] or 1))

@@ -131,7 +131,7 @@ def _nothing(job: Job, model: Model, refused: list[Rejected], misses: list[Rejec
         nearest = close[0]
         return NothingFits(
             f"no rig on offer holds {job.method} of {job.model}: the nearest, "
-            f"{nearest.rig.n_gpus}x {nearest.rig.gpu}, {nearest.reason}",
+            f"{nearest.rig}, {nearest.reason}",
             hint="try --method qlora, a shorter --seq-len, or --optimizer adamw-8bit",
         )
     if misses:
@@ -214,7 +214,7 @@ def short(number: float) -> str:
 
 
 def _name(plan_: Plan) -> str:
-    return f"{plan_.offer.rig.n_gpus}x {plan_.offer.rig.gpu} at {plan_.offer.provider} ({plan_.offer.term})"
+    return f"{plan_.offer.rig} at {plan_.offer.provider} ({plan_.offer.term})"
 
 
 def verdict(cheapest: Plan, fastest: Plan) -> str:

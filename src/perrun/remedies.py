@@ -95,7 +95,7 @@ def largest(what: str, job: Job, strategy: Strategy, rig: Rig, model: Model) -> 
         else:
             high = middle - 1
     if low == 0:
-        raise NothingFits(f"no {what} fits on {rig.n_gpus}x {rig.gpu}", hint="try --checkpointing full or --fused-ce")
+        raise NothingFits(f"no {what} fits on {rig}", hint="try --checkpointing full or --fused-ce")
     return low * step
 
 

@@ -170,6 +170,11 @@ class Rig(Noun):
             raise ValueError(f"n_gpus ({self.n_gpus}) must be a multiple of n_nodes ({self.n_nodes})")
         return self
 
+    def __str__(self) -> str:
+        """As people write it: '8x H100-SXM-80GB', '16x H100-SXM-80GB on 2 nodes'."""
+        nodes = f" on {self.n_nodes} nodes" if self.n_nodes > 1 else ""
+        return f"{self.n_gpus}x {self.gpu}{nodes}"
+
 
 class Memory(Noun):
     """Peak of one GPU [GiB]: what the allocator handed out, what it reserved, what nvidia-smi shows."""

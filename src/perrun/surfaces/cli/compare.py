@@ -75,7 +75,7 @@ def _table(found: Any) -> list[list[str]]:
         *([f"{found.fp8.probability_b_cheaper:.0%}"] if found.fp8 else []),
     ]
     return [
-        line("rig", [f"{s.rig.n_gpus}x {s.rig.gpu}" for s in sides]),
+        line("rig", [str(s.rig) for s in sides]),
         line("precision", [s.precision for s in sides]),
         line("$ per GPU-hour", [f"{s.usd_per_gpu_hour:.3f} ({s.price_of})" for s in sides]),
         line("tokens/s", [f"{s.tokens_per_s:,.0f}" for s in sides]),

@@ -59,7 +59,7 @@ def estimate(
     if output["json"]:
         show.as_json(answer)
         return
-    show.rows(("what", "value"), _lines(answer), output, title=f"{model} on {rig.n_gpus}x {rig.gpu}")
+    show.rows(("what", "value"), _lines(answer), output, title=f"{model} on {rig}")
     if not (output["csv"] or output["markdown"]):
         _remedies(answer)
         if output["explain"]:

@@ -26,8 +26,7 @@ def estimate(found: Any) -> None:
 
 def plan(one: Any) -> None:
     """Prints the lines of one plan: its estimate and its bill."""
-    rig = one.offer.rig
-    print(f"\nHow the first row comes about ({rig.n_gpus}x {rig.gpu} at {one.offer.provider}):")
+    print(f"\nHow the first row comes about ({one.offer.rig} at {one.offer.provider}):")
     print(f"  strategy: {', '.join(f'{k} {v}' for k, v in one.strategy.model_dump().items())}")
     estimate(one.estimate)
     print("\nBill:")

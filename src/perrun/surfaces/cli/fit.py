@@ -35,14 +35,10 @@ def fit(
         return
     rigs = list(dict.fromkeys(cell.rig for cell in found.cells))
     by = {(cell.rig, cell.method): cell for cell in found.cells}
-    table = [[_rig(r), _price(by[r, found.methods[0]]), *(_cell(by[r, m]) for m in found.methods)] for r in rigs]
+    table = [[str(r), _price(by[r, found.methods[0]]), *(_cell(by[r, m]) for m in found.methods)] for r in rigs]
     show.rows(("rig", "$/h", *found.methods), table, output, title=f"{model}, GiB needed of one GPU / there, $ per run")
     if not (output["csv"] or output["markdown"]):
         print("✓ fits, ~ may fit, ✗ does not; the fastest strategy that fits, judged per GPU and never pooled")
-
-
-def _rig(rig: Any) -> str:
-    return f"{rig.n_gpus}x {rig.gpu}"
 
 
 def _price(cell: Any) -> str:

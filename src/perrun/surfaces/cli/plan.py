@@ -136,7 +136,7 @@ def row(plan_: Any) -> list[str]:
     offer, found = plan_.offer, plan_.estimate
     has = found.memory.device_gib
     return [
-        f"{offer.rig.n_gpus}x {offer.rig.gpu}",
+        str(offer.rig),
         offer.provider,
         offer.term,
         f"{offer.usd_per_hour:.2f}",
@@ -188,5 +188,5 @@ def _rejected(rejected: list[Any]) -> None:
 def _by_reason(rejected: list[Any]) -> dict[str, list[str]]:
     grouped: dict[str, list[str]] = {}
     for one in rejected:
-        grouped.setdefault(one.reason, []).append(f"{one.rig.n_gpus}x {one.rig.gpu}")
+        grouped.setdefault(one.reason, []).append(str(one.rig))
     return grouped
