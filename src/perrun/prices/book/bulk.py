@@ -102,12 +102,13 @@ class Writer:
     def _load_offers(self) -> dict[tuple[Any, ...], tuple[int, float | None, Any, int | None]]:
         """identity -> (offer id, current price or None if gone, its day as the driver has it, its observation)."""
         wanted = ", ".join(f"o.{name}" for name in IDENTITY)
-        rows = self.connection.exec_driver_sql(
+        driver = cast(Any, self.connection.connection.driver_connection)
+        rows = driver.execute(
             f"SELECT {wanted}, o.id, p.usd_per_hour, p.observed_at, o.latest_id"
             f" FROM offers o LEFT JOIN observations p ON p.id = o.latest_id WHERE o.source_id = {self.source}"
-        )
+        ).fetchall()
         size = len(IDENTITY)
-        return {row[:size]: row[size:] for row in map(tuple, rows)}  # type: ignore[misc]
+        return {row[:size]: row[size:] for row in rows}
 
     def _load_billing(self) -> dict[tuple[Any, ...], int]:
         from sqlalchemy import select
