@@ -255,21 +255,36 @@ def command(capsys, *more):
     return capsys.readouterr().out
 
 
-def test_csv_markdown_and_the_drawn_table_have_the_rows_of_the_json(capsys):
+def test_markdown_and_the_drawn_table_have_the_rows_of_the_json(capsys):
     answer = terms.PlanAnswer.model_validate_json(command(capsys, "--json"))
-    in_csv = list(csv.DictReader(io.StringIO(command(capsys, "--csv"))))
-    lines = command(capsys, "--markdown").splitlines()
-    in_markdown = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+    head, _, *lines = command(capsys, "--markdown").splitlines()
+    names = [cell.strip() for cell in head.strip("|").split("|")]
     drawn = command(capsys).splitlines()
-    assert len(answer.plans) == len(in_csv) == len(in_markdown) == 20
-    for one, row, cells, line in zip(answer.plans, in_csv, in_markdown, drawn[2:], strict=False):
+    assert len(answer.plans) == len(lines) == 20
+    for one, in_markdown, line in zip(answer.plans, lines, drawn[2:], strict=False):
+        cells = [cell.strip() for cell in in_markdown.strip("|").split("|")]
+        row = dict(zip(names, cells, strict=True))
         assert row["rig"] == f"{one.offer.rig.n_gpus}x {one.offer.rig.gpu}"
         assert row["provider"] == one.offer.provider
         assert row["price of"] == one.offer.observed_at.isoformat()
         assert row["$ per run (range)"].split()[0] == f"{one.usd:,.2f}"
         assert row["tokens/s (range)"].split()[0] == f"{one.estimate.tokens_per_s:,.0f}"
-        assert list(row.values()) == cells
         assert line.split() == " ".join(cells).split()
+
+
+def test_csv_has_the_figures_of_the_json_unrounded_each_in_a_column(capsys):
+    answer = terms.PlanAnswer.model_validate_json(command(capsys, "--json"))
+    rows = list(csv.DictReader(io.StringIO(command(capsys, "--csv"))))
+    assert len(rows) == len(answer.plans)
+    for one, row in zip(answer.plans, rows, strict=True):
+        assert row["gpu"] == one.offer.rig.gpu
+        assert int(row["n_gpus"]) == one.offer.rig.n_gpus
+        assert row["provider"] == one.offer.provider
+        assert row["observed_at"] == one.offer.observed_at.isoformat()
+        for name in ("hours", "hours_low", "hours_high", "usd", "usd_low", "usd_high", "usd_per_million_tokens"):
+            assert float(row[name]) == pytest.approx(getattr(one, name), rel=1e-12)
+        assert float(row["tokens_per_s_low"]) == pytest.approx(one.estimate.tokens_per_s_low, rel=1e-12)
+        assert float(row["device_gib"]) == pytest.approx(one.estimate.memory.device_gib, rel=1e-12)
 
 
 def test_a_table_in_a_pipe_has_no_trailing_blanks_and_its_rest_follows(capsys):

@@ -7,6 +7,20 @@ import typer
 from perrun.surfaces.cli.options import application, takes
 
 app = application()
+# The columns of --csv: fields of a FitCell, one row a cell.
+FIGURES = (
+    "rig.gpu",
+    "rig.n_gpus",
+    "rig.n_nodes",
+    "method",
+    "mark",
+    "needs_gib",
+    "has_gib",
+    "fits_probability",
+    "usd_per_hour",
+    "usd_per_run",
+    "why_not",
+)
 MARKS = {"yes": "✓", "tight": "~", "no": "✗"}
 
 
@@ -33,11 +47,14 @@ def fit(
     if output["json"]:
         show.as_json(found)
         return
+    if output["csv"]:
+        show.fields(FIGURES, found.cells)
+        return
     rigs = list(dict.fromkeys(cell.rig for cell in found.cells))
     by = {(cell.rig, cell.method): cell for cell in found.cells}
     table = [[str(r), _price(by[r, found.methods[0]]), *(_cell(by[r, m]) for m in found.methods)] for r in rigs]
     show.rows(("rig", "$/h", *found.methods), table, output, title=f"{model}, GiB needed of one GPU / there, $ per run")
-    if not (output["csv"] or output["markdown"]):
+    if not output["markdown"]:
         print("✓ fits, ~ may fit, ✗ does not; the fastest strategy that fits, judged per GPU and never pooled")
 
 

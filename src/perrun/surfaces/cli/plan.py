@@ -21,6 +21,32 @@ COLUMNS = (
     "$ per run (range)",
     "$/M tokens",
 )
+# The columns of --csv: fields of a Plan, each named by its last word.
+FIGURES = (
+    "offer.rig.gpu",
+    "offer.rig.n_gpus",
+    "offer.rig.n_nodes",
+    "offer.provider",
+    "offer.instance",
+    "offer.region",
+    "offer.term",
+    "offer.usd_per_hour",
+    "offer.observed_at",
+    "estimate.memory.device_gib",
+    "estimate.memory.low_gib",
+    "estimate.memory.high_gib",
+    "estimate.fits_probability",
+    "estimate.tokens_per_s",
+    "estimate.tokens_per_s_low",
+    "estimate.tokens_per_s_high",
+    "hours",
+    "hours_low",
+    "hours_high",
+    "usd",
+    "usd_low",
+    "usd_high",
+    "usd_per_million_tokens",
+)
 
 
 @app.command(help=__doc__)
@@ -163,9 +189,11 @@ def _print(answer: Any, output: dict[str, Any]) -> None:
     if output["json"]:
         show.as_json(answer)
         return
-    table = [row(one) for one in answer.plans]
-    show.rows(COLUMNS, table, output)
-    if output["csv"] or output["markdown"]:
+    if output["csv"]:
+        show.fields(FIGURES, answer.plans)
+        return
+    show.rows(COLUMNS, [row(one) for one in answer.plans], output)
+    if output["markdown"]:
         return
     print(answer.verdict)
     print("\nRests on:")

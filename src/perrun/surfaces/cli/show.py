@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 _FIGURE = re.compile(r"[-~$]?[\d,./]*%?( \(.*\))?$")
@@ -27,6 +28,13 @@ def as_csv(columns: Sequence[str], table: Sequence[Sequence[Any]]) -> str:
     writer.writerow(columns)
     writer.writerows(table)
     return out.getvalue()
+
+
+def fields(paths: Sequence[str], nouns: Sequence[Any]) -> None:
+    """Prints fields of nouns as CSV, unrounded: 'estimate.memory.device_gib' is the column device_gib."""
+    getters = [attrgetter(path) for path in paths]
+    names = [path.rpartition(".")[2] for path in paths]
+    print(as_csv(names, [[get(noun) for get in getters] for noun in nouns]), end="")
 
 
 def as_markdown(columns: Sequence[str], table: Sequence[Sequence[Any]]) -> str:
