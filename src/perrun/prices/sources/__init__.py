@@ -26,3 +26,15 @@ def chosen(names: list[str] | None) -> list[Source]:
         if name not in known:
             raise UnknownName(f"no price source {name!r}", expected=", ".join(known))
     return [known[name] for name in names] if names else list(known.values())
+
+
+def markdown() -> str:
+    """The sources as the table of docs/prices.md; a test compares."""
+    lines = ["| Source | Endpoint | Key | Unit | Terms | Billing | As verified |", "|---" * 7 + "|"]
+    for source in every().values():
+        key = "none"
+        if source.keys:
+            key = " or ".join(f"`{name}`" for name in source.keys) + ("" if source.needs_key else " (not needed)")
+        cells = (source.title, source.endpoint, key, source.unit, source.terms, source.billing, source.verified)
+        lines.append(f"| `{source.name}` | " + " | ".join((f"{cells[0]}, {cells[1]}", *cells[2:])) + " |")
+    return "\n".join(lines) + "\n"
