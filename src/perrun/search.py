@@ -1,7 +1,7 @@
 """The vectorised search: the best strategy for each rig, all candidates of one category in one call of the laws."""
 
 from dataclasses import dataclass, fields
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -84,28 +84,31 @@ def admit(job: Job, model: Model, fixed: dict[str, Any], rigs: list[Rig]) -> tup
 
 
 def _candidates(job: Job, rigs: _Rigs, fixed: dict[str, Any], framework: str) -> list[_Candidates]:
-    """All strategies of all rigs, grouped by category."""
+    """All strategies of all rigs, grouped by category; rigs of one GPU and of several have their own categories."""
     ranks = ranks_per_copy(fixed)
-    grouped: dict[Category, list[tuple[int, int, int]]] = {}
-    for index, rig in enumerate(rigs.rigs):
-        pairs = micro_batches(job, rig.n_gpus // ranks, fixed.get("micro_batch"))
-        for category in categories(fixed, framework, rig.n_gpus > 1):
-            grouped.setdefault(category, []).extend((index, micro, accum) for micro, accum in pairs)
-    return [
-        _Candidates(category, *(np.array(column) for column in zip(*rows, strict=True)))
-        for category, rows in grouped.items()
-        if rows
-    ]
+    found: list[_Candidates] = []
+    for several in (False, True):
+        rows = [
+            (index, micro, accum)
+            for index, rig in enumerate(rigs.rigs)
+            if (rig.n_gpus > 1) == several
+            for micro, accum in micro_batches(job, rig.n_gpus // ranks, fixed.get("micro_batch"))
+        ]
+        if rows:
+            columns = [np.array(column) for column in zip(*rows, strict=True)]
+            found += [_Candidates(category, *columns) for category in categories(fixed, framework, several)]
+    return found
 
 
-def _stack_cards(cards: list[Any], index: Array) -> Any:
+def _columns(cards: list[Any]) -> dict[str, Any]:
+    """The cards' numbers as arrays by field, what is no number as it is in the first."""
+    rows = {field.name: [getattr(card, field.name) for card in cards] for field in fields(cards[0])} if cards else {}
+    return {name: np.array(row) if isinstance(row[0], (int, float)) else row[0] for name, row in rows.items()}
+
+
+def _cards_at(kind: Any, columns: dict[str, Any], index: Array) -> Any:
     """One Card whose numbers are arrays over candidates."""
-    kind: Any = cast(Any, type(cards[0]))
-    columns: dict[str, Any] = {}
-    for column in fields(kind):
-        values = [getattr(card, column.name) for card in cards]
-        columns[column.name] = np.array(values)[index] if isinstance(values[0], (int, float)) else values[0]
-    return kind(**columns)
+    return kind(**{name: value[index] if isinstance(value, np.ndarray) else value for name, value in columns.items()})
 
 
 def numbers(job: Job, rigs: list[Rig], rows: _Candidates, fixed: dict[str, Any], stack: Stack) -> Setting:
@@ -133,13 +136,14 @@ def best(
     columns: dict[str, list[Array]] = {
         name: [] for name in ("rig", "speed", "fits", "needs", "micro", "accum", "group")
     }
+    cards = _columns(admitted.cards)
     for number, rows in enumerate(groups):
         asked = numbers(job, admitted.rigs, rows, fixed, stack)
         peak, _, device, fits = estimate.memory_figures(
             model, asked, stack, admitted.usable[rows.rig], model.stored_quantization
         )
         del peak
-        card = _stack_cards(admitted.cards, rows.rig)
+        card = _cards_at(speed.Card, cards, rows.rig)
         lines = speed.time_lines(model.shape, asked, card, stack, calibration, model.stored_quantization)
         size = rows.rig.size
         for name, value in (
