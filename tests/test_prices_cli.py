@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from datetime import date
 
 import pytest
 
@@ -102,6 +103,30 @@ def test_import_a_file_of_ones_own_and_plan_with_it(call, mine):
     mine.write_text(f"{HEADER},term\nacme,H100 SXM,8,10.9,2026-11-27,reserved\n")
     _, out, _ = call("import", mine)
     assert out.startswith("file mine.csv: 0 new, 1 changed, 0 same, 1 gone")
+
+
+def test_a_plan_of_a_past_day_asks_the_book(call, mine):
+    call("import", mine)
+    mine.write_text(f"{HEADER},term\nacme,H100 SXM,8,10.9,2026-11-27,reserved\n")
+    call("import", mine)
+
+    def of_acme(day):
+        return [
+            (o.usd_per_hour, o.observed_at) for o in snapshot.offers(day) if (o.provider, o.rig.n_gpus) == ("acme", 8)
+        ]
+
+    assert of_acme(None) == [(10.9, date(2026, 11, 27))]
+    assert of_acme(date(2026, 11, 26)) == [(11.9, date(2026, 11, 20))]
+    assert of_acme(date(2026, 11, 1)) == []
+
+
+def test_what_another_machine_refreshed_can_be_published_here(call, folder, mine):
+    call("import", mine)
+    (folder / "data" / snapshot.PUBLISHED).unlink()
+    assert not [offer for offer in snapshot.offers() if offer.provider == "acme"]
+    code, out, _ = call("publish")
+    assert (code, out.strip()) == (0, str(folder / "data" / snapshot.PUBLISHED))
+    assert [offer for offer in snapshot.offers() if offer.provider == "acme"]
 
 
 def test_nothing_is_imported_from_a_file_with_a_mistake_unless_partial(call, mine):

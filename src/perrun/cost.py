@@ -274,6 +274,8 @@ def risk(offer: Offer, estimate: Estimate, stops: Interruption, index: int, bill
             f"interrupted about every {every:,.0f} h, {stops.expected[index]:.2f} times in this run: "
             f"save every {60 * stops.interval_hours[index]:,.0f} min and resume by itself"
         )
+        if offer.billed_while_stopped:
+            found.append(f"billed while stopped: {offer.billed_while_stopped}")
     if offer.term == "market-floor":
         found.append("the floor of a market, not an offer: it may be gone")
     if offer.block_gpu_hours or offer.reservation_hours:

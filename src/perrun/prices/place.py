@@ -12,3 +12,13 @@ def data_folder() -> Path:
     from platformdirs import user_data_path
 
     return user_data_path("perrun", appauthor=False)
+
+
+def book_url() -> str:
+    """Where the book is: PERRUN_DATABASE_URL, or an SQLite file in the user's data folder."""
+    return os.environ.get("PERRUN_DATABASE_URL") or f"sqlite:///{data_folder() / 'prices.db'}"
+
+
+def has_book() -> bool:
+    """Whether there is a book to ask: a server is named, or the file exists."""
+    return bool(os.environ.get("PERRUN_DATABASE_URL")) or (data_folder() / "prices.db").is_file()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from perrun.prices import files, tables
 from perrun.prices.offers import offer_of
-from perrun.prices.place import data_folder
+from perrun.prices.place import data_folder, has_book
 from perrun.prices.quote import Quote, product
 from perrun.terms import Offer
 
@@ -45,10 +45,15 @@ def newest(quotes: Iterable[Quote], as_of: date | None = None) -> list[Quote]:
 
 
 def offers(as_of: date | None = None) -> list[Offer]:
-    """Offers to plan with, newest price of each product, none observed after `as_of`.
+    """Offers to plan with: the newest price of each product, or what was known on a day, by the book if there is one.
 
-    An `as_of` is answered from the shipped snapshot and the published prices; the full past is in the book.
+    Only a day of the past opens a database. Raises what `Book` raises when it cannot be reached.
     """
+    if as_of is not None and has_book():
+        from perrun.prices import desk
+
+        with desk.opened() as book:
+            return [offer_of(quote) for quote in book.as_of(as_of)]
     return [offer_of(quote) for quote in newest((*shipped(), *published()), as_of)]
 
 

@@ -1,22 +1,15 @@
 """Where the book lives and how it is opened: SQLite in the user's data folder, or PostgreSQL by PERRUN_DATABASE_URL."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perrun.errors import InvalidInput, Unavailable
-from perrun.prices.place import data_folder
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
 HEAD = "0001"  # newest revision in migrations/versions; a test compares
 _MIGRATION_LOCK = 7_274_620_731  # any number of ours, for PostgreSQL's advisory lock
-
-
-def default_url() -> str:
-    """PERRUN_DATABASE_URL, or an SQLite file in the user's data folder."""
-    return os.environ.get("PERRUN_DATABASE_URL") or f"sqlite:///{data_folder() / 'prices.db'}"
 
 
 def engine(url: str) -> "Engine":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from perrun.errors import UnknownName
 from perrun.prices.book import ask, bulk, connect
+from perrun.prices.place import book_url
 from perrun.prices.quote import Quote, identity
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Book:
     """Opens the book and brings its schema up to date. Raises InvalidInput for a URL that is none, Unavailable."""
 
     def __init__(self, url: str | None = None) -> None:
-        self.url = url or connect.default_url()
+        self.url = url or book_url()
         self.engine = connect.engine(self.url)
         connect.migrate(self.engine)
 
