@@ -58,10 +58,8 @@ def main() -> int:
         limit = LIMITS.get(name)
         over = limit is not None and vectorised > limit
         failed |= over
-        print(
-            f"{name:24s} {vectorised:6.2f} s a million vectorised, {scalar:8.1f} s one by one: {scalar / vectorised:.0f}x"
-            + (f" (limit {limit} s{', BROKEN' if over else ''})" if limit else "")
-        )
+        times = f"{vectorised:6.2f} s a million vectorised, {scalar:8.1f} s one by one: {scalar / vectorised:.0f}x"
+        print(f"{name:24s} {times}" + (f" (limit {limit} s{', BROKEN' if over else ''})" if limit else ""))
     return int(failed)
 
 

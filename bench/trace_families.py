@@ -18,6 +18,7 @@ from perrun.trace.step import Request, Tracer
 
 METHODS = ("full", "lora", "qlora")
 KEPT = ("none", "full")
+KERNELS = ("flash2", "sdpa", "eager")
 
 
 def representatives() -> list[Model]:
@@ -31,20 +32,28 @@ def representatives() -> list[Model]:
     return [found[name] for name in sorted(found)]
 
 
+def _step(model: Model, method: str, attention: str, layers: int) -> None:
+    config = truncated(model.config | {"model_type": model.model_type}, layers)
+    tracer = Tracer(replace(Request(config), method=method, attention=attention), Recipe())
+    for kept in KEPT:
+        tracer.checkpointing(kept)
+        tracer.micro_step(1, 512)
+        tracer.clear()
+
+
 def outcome(model: Model, method: str) -> str:
-    """`yes`, or why not."""
-    try:
-        config = model.config | {"model_type": model.model_type}
-        config = truncated(config, min(8, layers_of(config)))
-        request = replace(Request(config), method=method, attention="flash2")
-        tracer = Tracer(request, Recipe())
-        for kept in KEPT:
-            tracer.checkpointing(kept)
-            tracer.micro_step(1, 512)
-            tracer.clear()
-    except Exception as error:
-        return f"{type(error).__name__}: {str(error).splitlines()[0][:160]}"
-    return "yes"
+    """The first attention kernel with which it traces, or why none does."""
+    whole = layers_of(model.config)
+    reasons: list[str] = []
+    for attention in KERNELS:
+        for layers in dict.fromkeys((min(8, whole), whole)):  # some families' first layers cannot stand alone
+            try:
+                _step(model, method, attention, layers)
+            except Exception as error:
+                reasons.append(f"{type(error).__name__}: {str(error).splitlines()[0][:160]}")
+            else:
+                return attention
+    return reasons[-1]
 
 
 def main() -> None:

@@ -51,8 +51,7 @@ def side(job: Job, model: Model, rig: Rig, price: Price, fixed: dict[str, Any]) 
     best = found[0]
     if best.strategy is None:
         raise NothingFits(
-            f"{job.method} of {job.model} does not fit {rig}: "
-            f"needs {best.needs_gib:.1f} GiB, has {best.has_gib:.1f}",
+            f"{job.method} of {job.model} does not fit {rig}: needs {best.needs_gib:.1f} GiB, has {best.has_gib:.1f}",
             hint="more GPUs (--n-gpus), another method, or shorter rows",
         )
     answer = estimate.answer(estimate.ask(job, best.strategy, rig, model))

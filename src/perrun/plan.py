@@ -130,8 +130,7 @@ def _nothing(job: Job, model: Model, refused: list[Rejected], misses: list[Rejec
     if close:
         nearest = close[0]
         return NothingFits(
-            f"no rig on offer holds {job.method} of {job.model}: the nearest, "
-            f"{nearest.rig}, {nearest.reason}",
+            f"no rig on offer holds {job.method} of {job.model}: the nearest, {nearest.rig}, {nearest.reason}",
             hint="try --method qlora, a shorter --seq-len, or --optimizer adamw-8bit",
         )
     if misses:

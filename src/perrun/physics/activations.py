@@ -60,11 +60,11 @@ class LayerBytes:
     """Bytes per token of one layer; the `scores` fields are per token and per key (eager attention only).
 
     input: the residual that enters (all that full checkpointing keeps). shared: the part of `saved` that is that
-    very input. undropped: what checkpointing cannot drop. selective: what selective checkpointing keeps (see `selective_saved`). saved: what stays for
-    backward without checkpointing. backward: the most that is alive inside the layer while its backward runs, saved
-    included; backward_matmul: the same while the last matrix of the MLP runs its backward (when a k-bit base holds
-    an unpacked copy of it); backward_attention: while the attention runs its own, when the MLP is done and, in
-    eager code, `backward_scores` are alive.
+    very input. undropped: what checkpointing cannot drop. selective: what selective checkpointing keeps (see
+    `selective_saved`). saved: what stays for backward without checkpointing. backward: the most that is alive inside
+    the layer while its backward runs, saved included; backward_matmul: the same while the last matrix of the MLP runs
+    its backward (when a k-bit base holds an unpacked copy of it); backward_attention: while the attention runs its
+    own, when the MLP is done and, in eager code, `backward_scores` are alive.
     """
 
     input: float
@@ -204,8 +204,10 @@ def routing_saved(layer: Layer, hidden: float, regime: Regime) -> float:
 
 
 def reader_gradients(readers: list[Linear], regime: Regime) -> float:
-    """Bytes per token of the gradients round the widest adapted matrix that reads the residual: of its output
-    (put together from gate's and up's), and in the adapter's dtype of its branch, before and after scaling. Matters where gate and up are one matrix.
+    """Bytes per token of the gradients round the widest adapted matrix that reads the residual.
+
+    They are of its output (put together from gate's and up's), and in the adapter's dtype of its branch, before and
+    after scaling. Matters where gate and up are one matrix.
     """
     widths = [m.out_features * m.active for m in readers if regime.adapted(m) and m.role != "expert"]
     branch = FP32 if regime.adapter_fp32 and not regime.autocast else 2.0

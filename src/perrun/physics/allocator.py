@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 GIB = 1024.0**3
 
@@ -63,10 +64,10 @@ def fits_probability(allocated: Any, several_gpus: Any, usable: Any, reuse: Reus
     return normal_cdf(np.log(room / need) / spread)
 
 
-def normal_cdf(z: Any) -> Any:
+def normal_cdf(z: Any) -> NDArray[np.float64]:
     """Standard normal distribution function, Abramowitz and Stegun 26.2.17 (absolute error below 7.5e-8)."""
-    z = np.asarray(z, dtype=float)
+    z = np.asarray(z, dtype=np.float64)
     t = 1.0 / (1.0 + 0.2316419 * np.abs(z))
     poly = t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))))
-    tail = np.exp(-0.5 * z * z) / np.sqrt(2.0 * np.pi) * poly
+    tail: NDArray[np.float64] = np.exp(-0.5 * z * z) / np.sqrt(2.0 * np.pi) * poly
     return np.where(z >= 0, 1.0 - tail, tail)

@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 
 # Bytes of optimizer state per trained parameter, for parameters of 4 (fp32) bytes; adamw keeps its two moments in
-# the dtype of the parameter; bitsandbytes' Lion keeps one in fp32. 8-bit: one byte a moment and one fp32 scale per block of 256 (bitsandbytes
-# Optimizer2State, blockwise); 4-bit: torchao, block of 128. Adafactor keeps a row and a column per matrix
-# (arXiv 1804.04235), which is nothing beside the weights. SGD as trained here has no momentum (torch default).
+# the dtype of the parameter; bitsandbytes' Lion keeps one in fp32. 8-bit: one byte a moment and one fp32 scale per
+# block of 256 (bitsandbytes Optimizer2State, blockwise); 4-bit: torchao, block of 128. Adafactor keeps a row and a
+# column per matrix (arXiv 1804.04235), which is nothing beside the weights. SGD as trained here has no momentum
+# (torch default).
 BLOCK_8BIT = 256
 BLOCK_4BIT = 128
 

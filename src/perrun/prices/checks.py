@@ -84,7 +84,7 @@ def sift(quotes: Iterable[Quote], before: Mapping[Any, float]) -> Sifted:
             out_of_bounds(quote)
             or _above_on_demand(quote, full)
             or _not_more_than_one(quote, single)
-            or _jumped(quote, before.get(identity(quote)))
+            or (_jumped(quote, before.get(identity(quote))) if before else None)
         )
         if reason:
             result.held.append((quote, reason))

@@ -112,14 +112,25 @@ class Imported:
     held: list[tuple[Quote, str]]
 
 
-def import_file(book: Book, path: str | Path, *, partial: bool = False, name: str | None = None) -> Imported:
+def import_file(
+    book: Book,
+    path: str | Path,
+    *,
+    partial: bool = False,
+    name: str | None = None,
+    told: Callable[[Problem], None] | None = None,
+) -> Imported:
     """Stores the user's price file as a source of its own; what the file no longer lists is gone.
 
-    Raises InvalidInput at a mistake and stores nothing; with `partial` the good rows go in and nothing counts as gone.
+    told: called with each mistake. Raises InvalidInput at a mistake and stores nothing; with `partial` the good rows go
+    in and nothing counts as gone.
     """
     quotes, problems = files.read(path)
+    if told:
+        for problem in problems:
+            told(problem)
     if problems and not partial:
-        files.load(path)  # raises with the first mistake
+        raise files.refusal(path, problems)
     source = name or f"file {Path(path).name}"
     if source in sources.every() or source == "shipped":
         raise InvalidInput(f"{source!r} is the name of a source", expected="another --name")

@@ -218,15 +218,20 @@ def load(path: str | Path) -> list[Quote]:
     """All quotes of a file. Raises InvalidInput with the first mistake, and how many more there are."""
     quotes, problems = read(path)
     if problems:
-        first, more = problems[0], len(problems) - 1
-        where = f"line {first.line}" + (f", {first.column}" if first.column else "")
-        also = f" (and {more} more)" if more else ""
-        raise InvalidInput(
-            f"{path} {where}: {first.what}{also}",
-            expected=first.allowed,
-            hint="perrun prices import --partial FILE takes the good rows and lists the rest",
-        )
+        raise refusal(path, problems)
     return quotes
+
+
+def refusal(path: str | Path, problems: list[Problem]) -> InvalidInput:
+    """The error for a file with mistakes: the first, and how many more there are."""
+    first, more = problems[0], len(problems) - 1
+    where = f"line {first.line}" + (f", {first.column}" if first.column else "")
+    also = f" (and {more} more)" if more else ""
+    return InvalidInput(
+        f"{path} {where}: {first.what}{also}",
+        expected=first.allowed,
+        hint="perrun prices import --partial FILE takes the good rows and lists the rest",
+    )
 
 
 def as_csv(quotes: Iterable[Quote]) -> str:

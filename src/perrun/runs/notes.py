@@ -83,11 +83,14 @@ def allocated_gib(notes: str) -> float | None:
 
 def reaches_cap(notes: str) -> bool:
     """Whether the longest sample has seq_len tokens although most are shorter, so that memory belongs to seq_len."""
-    return bool(
-        re.search(
-            r"memory belongs to seq|only a cap: \d+ real|longest sample about|truncated at max_length|over-length samples are DELETED", notes
-        )
+    said = (
+        r"memory belongs to seq",
+        r"only a cap: \d+ real",
+        r"longest sample about",
+        r"truncated at max_length",
+        r"over-length samples are DELETED",
     )
+    return bool(re.search("|".join(said), notes))
 
 
 def doubts(notes: str) -> dict[str, str]:

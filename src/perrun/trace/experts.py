@@ -29,10 +29,15 @@ def grouped_products() -> Generator[None]:
 
 
 def as_modules(model: Net) -> None:
-    """Replace each gated tensor of experts by one module per expert, as transformers 4 had them."""
+    """Replace each gated tensor of experts by one module per expert, as transformers 4 had them.
+
+    Tensors with biases stay (gpt_oss: transformers 4 held them as one tensor too).
+    """
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
-            if hasattr(child, "gate_up_proj") and hasattr(child, "down_proj") and child.down_proj.ndim == 3:
+            weight = getattr(child, "down_proj", None)
+            tensors = hasattr(child, "gate_up_proj") and isinstance(weight, nn.Parameter) and weight.ndim == 3
+            if tensors and not getattr(child, "has_bias", False):
                 setattr(parent, name, ExpertModules(child))
 
 

@@ -38,8 +38,8 @@ class Recipe:
     float32 (families that never got the loss function, e.g. gpt_bigcode). keeps_logits: the model's outputs live
     until the backward is done. outputs_float32: accelerate turns them to float32 when it autocasts.
     reentrant: kind of checkpointing. optimizer_impl: foreach, fused or loop. kernels: eager, or liger's fused norm,
-    rotary embedding and gate. experts: grouped_mm, batched_mm or eager (experts implementations of transformers 5),
-    or modules (transformers 4: each expert a module, that 4-bit loading and adapters reach).
+    rotary embedding and gate. experts: grouped_mm or batched_mm (of transformers 5; its eager loop has shapes
+    that only data tell), or modules (transformers 4: each expert a module, that 4-bit loading and adapters reach).
     """
 
     weights: str = "bf16"
@@ -74,6 +74,8 @@ def of(job: Job, strategy: Strategy) -> Recipe:
     quantised = job.method in ("qlora", "qdora", "lora-int8")
     mixed = job.precision == "bf16-mixed"
     autocast = (mixed or stack.autocast) and job.precision != "fp32"
+    if quantised and stack.kbit_saves_inputs:
+        raise _not_traced(f"bitsandbytes before 0.42, on which {stack.framework} ran,", "a stack on a later one")
     kind, logits = _LOSS[stack.loss]
     return Recipe(
         weights="fp32" if job.precision == "fp32" or (mixed and not quantised) else "bf16",
@@ -88,7 +90,7 @@ def of(job: Job, strategy: Strategy) -> Recipe:
         optimizer_impl=stack.optimizer_impl,
         lora_dropout=stack.lora_dropout,
         kernels="liger" if stack.kernels == "liger" else "eager",
-        experts="modules" if stack.quantises_experts else "grouped_mm",
+        experts="modules" if stack.experts == "loop" else "grouped_mm",
     )
 
 

@@ -47,8 +47,7 @@ def compare(
         show.as_json(found)
         return
     columns = ("", "A", "B", "B with FP8")
-    show.rows(columns, _table(found), output)
-    if output["csv"] or output["markdown"]:
+    if not show.rows(columns, _table(found), output):
         return
     print(found.verdict + ".")
     print(

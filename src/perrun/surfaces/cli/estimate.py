@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from perrun.surfaces.cli.options import application, takes
+from perrun.surfaces.cli.options import Explain, application, takes
 
 app = application()
 
@@ -32,6 +32,7 @@ def estimate(
         str | None, typer.Option("--max", metavar="WHAT", help="find the largest seq_len, micro_batch or rank")
     ] = None,
     trace: Annotated[bool, typer.Option("--trace", help="step the real model without a GPU (extra trace)")] = False,
+    explained: Explain = False,
 ) -> None:
     from perrun import verbs
     from perrun.facts import gpus
@@ -59,10 +60,9 @@ def estimate(
     if output["json"]:
         show.as_json(answer)
         return
-    show.rows(("what", "value"), _lines(answer), output, title=f"{model} on {rig}")
-    if not (output["csv"] or output["markdown"]):
+    if show.rows(("what", "value"), _lines(answer), output, title=f"{model} on {rig}"):
         _remedies(answer)
-        if output["explain"]:
+        if explained:
             explain.estimate(answer)
 
 

@@ -53,8 +53,8 @@ def fit(
     rigs = list(dict.fromkeys(cell.rig for cell in found.cells))
     by = {(cell.rig, cell.method): cell for cell in found.cells}
     table = [[str(r), _price(by[r, found.methods[0]]), *(_cell(by[r, m]) for m in found.methods)] for r in rigs]
-    show.rows(("rig", "$/h", *found.methods), table, output, title=f"{model}, GiB needed of one GPU / there, $ per run")
-    if not output["markdown"]:
+    title = f"{model}, GiB needed of one GPU / there, $ per run"
+    if show.rows(("rig", "$/h", *found.methods), table, output, title):
         print("✓ fits, ~ may fit, ✗ does not; the fastest strategy that fits, judged per GPU and never pooled")
 
 

@@ -58,10 +58,11 @@ OUTPUT = (
     Flag("json", bool, ("--json",), "the answer as JSON", False),
     Flag("csv", bool, ("--csv",), "the rows as CSV", False),
     Flag("markdown", bool, ("--markdown",), "the rows as a Markdown table", False),
-    Flag("explain", bool, ("--explain",), "every line with its law and its source", False),
+    Flag("html", bool, ("--html",), "the rows as an HTML table", False),
 )
 METAVARS: dict[Any, str] = {int: "N", float: "X", str: "WORD"}
-GROUPS = {"job": JOB, "strategy": STRATEGY, "output": OUTPUT, "table": OUTPUT[:3]}
+GROUPS = {"job": JOB, "strategy": STRATEGY, "output": OUTPUT}
+Explain = Annotated[bool, typer.Option("--explain", help="every line with its law and its source")]
 
 
 def takes(*groups: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -75,6 +76,7 @@ def takes(*groups: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
             for name in groups:
                 chosen = {flag.field: given.pop(flag.field) for flag in GROUPS[name]}
                 given[name] = {key: value for key, value in chosen.items() if value is not None}
+            _one_form(given.get("output", {}))
             command(**given)
 
         added = [_parameter(flag) for name in groups for flag in GROUPS[name]]
@@ -83,6 +85,15 @@ def takes(*groups: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
         return called
 
     return wrap
+
+
+def _one_form(output: dict[str, Any]) -> None:
+    """Raises InvalidInput when an answer is asked for in two forms."""
+    forms = [f"--{name}" for name, chosen in output.items() if chosen]
+    if len(forms) > 1:
+        from perrun.errors import InvalidInput
+
+        raise InvalidInput(f"{' and '.join(forms)} at once", expected="one form of output")
 
 
 def _parameter(flag: Flag) -> inspect.Parameter:

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from perrun.surfaces.cli.options import application, takes
+from perrun.surfaces.cli.options import Explain, application, takes
 
 app = application()
 SHOWN = 20
@@ -81,6 +81,7 @@ def plan(
     rules: Annotated[
         str | None, typer.Option("--rules", metavar="NAME", help="a published rule set instead of our model")
     ] = None,
+    explained: Explain = False,
 ) -> None:
     from perrun import verbs
 
@@ -105,7 +106,7 @@ def plan(
         sort=_sort(sort),
         limit=SHOWN if limit is None else (limit or None),
     )
-    _print(answer, output)
+    _print(answer, output, explained)
 
 
 def by_rules(name: str, model: str, given: dict[str, Any], output: dict[str, Any]) -> None:
@@ -183,7 +184,7 @@ def _usable(rig: Any) -> float:
     return estimate.usable_gib(gpus.get(rig.gpu), rig)
 
 
-def _print(answer: Any, output: dict[str, Any]) -> None:
+def _print(answer: Any, output: dict[str, Any], explained: bool) -> None:
     from perrun.surfaces.cli import explain, show
 
     if output["json"]:
@@ -192,8 +193,7 @@ def _print(answer: Any, output: dict[str, Any]) -> None:
     if output["csv"]:
         show.fields(FIGURES, answer.plans)
         return
-    show.rows(COLUMNS, [row(one) for one in answer.plans], output)
-    if output["markdown"]:
+    if not show.rows(COLUMNS, [row(one) for one in answer.plans], output):
         return
     print(answer.verdict)
     print("\nRests on:")
@@ -201,7 +201,7 @@ def _print(answer: Any, output: dict[str, Any]) -> None:
         print(f"  {line}")
     print(f"  prices as seen on the dates above, newest {answer.prices_as_of}; 90 % range of memory, 80 % of speed")
     _rejected(answer.rejected)
-    if output["explain"] and answer.plans:
+    if explained and answer.plans:
         explain.plan(answer.plans[0])
 
 

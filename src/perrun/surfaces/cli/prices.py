@@ -43,9 +43,9 @@ def _day(text: str | None, flag: str = "--as-of") -> date | None:
 
 
 @app.command("list")
-@takes("table")
+@takes("output")
 def list_(
-    table: dict[str, Any],
+    output: dict[str, Any],
     gpu: Gpu = None,
     provider: Provider = None,
     term: Terms = None,
@@ -62,7 +62,7 @@ def list_(
     chosen = _filter(gpu=gpu, provider=provider, term=term, region=region, instance=instance, n_gpus=n_gpus)
     with desk.opened() as book:
         found = desk.find(book, chosen, _day(as_of))
-    if table["json"]:
+    if output["json"]:
         show.as_json([quote._asdict() for quote in found])
         return
     cut = found[: limit or None]
@@ -81,16 +81,15 @@ def list_(
         )
         for q in cut
     ]
-    show.rows(names, rows, table)
-    if not (table["csv"] or table["markdown"]):
+    if show.rows(names, rows, output):
         more = f"{len(found)} offers" + (f", {len(cut)} shown (--limit 0 for all)" if len(cut) < len(found) else "")
         print("; ".join(filter(None, (more, freshness.said((q.observed_at for q in found), _day(as_of))))))
 
 
 @app.command()
-@takes("table")
+@takes("output")
 def history(
-    table: dict[str, Any],
+    output: dict[str, Any],
     gpu: Gpu = None,
     provider: Provider = None,
     term: Terms = None,
@@ -109,16 +108,16 @@ def history(
     chosen = _filter(gpu=gpu, provider=provider, term=term, region=region, instance=instance, n_gpus=n_gpus)
     with desk.opened() as book:
         found = desk.history(book, chosen, _day(since, "--since"))
-    if table["json"]:
+    if output["json"]:
         show.as_json([quote._asdict() for quote in found])
-    elif table["csv"] or table["markdown"]:
+    elif any(output.values()):
         names = ("seen", "provider", "instance", "region", "term", "rig", "usd_per_hour", "usd_per_gpu_hour", "source")
         rows = [
             (q.observed_at, q.provider, q.instance, q.region, q.term, f"{q.n_gpus}x {q.gpu}", q.usd_per_hour,
              q.usd_per_gpu_hour, q.source)
             for q in found
         ]  # fmt: skip
-        show.rows(names, rows, table)
+        show.rows(names, rows, output)
     else:
         lines, more = chart.series_of(found)
         print(chart.text(lines), end="")
@@ -130,9 +129,9 @@ def history(
 
 
 @app.command()
-@takes("table")
+@takes("output")
 def market(
-    table: dict[str, Any],
+    output: dict[str, Any],
     gpu: Gpu = None,
     provider: Provider = None,
     term: Terms = None,
@@ -149,11 +148,11 @@ def market(
 
     chosen, day = _filter(gpu=gpu, provider=provider, term=term, region=region, n_gpus=n_gpus), _day(as_of)
     if claim is not None:
-        _claim(claim, chosen, day, table)
+        _claim(claim, chosen, day, output)
         return
     with desk.opened() as book:
         found = desk.markets(book, chosen, day)
-    if table["json"]:
+    if output["json"]:
         show.as_json([_plain(one) for one in found])
         return
     names = ("card", "term", "n", "providers", "min", "q1", "median", "q3", "max", "oldest", "newest", "week")
@@ -170,8 +169,7 @@ def market(
         )
         for one in found
     ]
-    show.rows(names, rows, table, title="" if table["csv"] else "$ per GPU-hour")
-    if not (table["csv"] or table["markdown"]) and found:
+    if show.rows(names, rows, output, title="$ per GPU-hour") and found:
         print(freshness.said((one.newest for one in found), day))
 
 
@@ -181,7 +179,7 @@ def _plain(one: Any) -> dict[str, Any]:
     return asdict(one)
 
 
-def _claim(said: str, chosen: Any, day: date | None, table: dict[str, Any]) -> None:
+def _claim(said: str, chosen: Any, day: date | None, output: dict[str, Any]) -> None:
     """Exit code 1 when the claim is false for a card."""
     from perrun.prices import desk
     from perrun.surfaces.cli import show
@@ -189,7 +187,7 @@ def _claim(said: str, chosen: Any, day: date | None, table: dict[str, Any]) -> N
     with desk.opened() as book:
         tested = desk.claim(book, said, chosen, day)
     holds = all(one.holds for one in tested)
-    if table["json"]:
+    if output["json"]:
         show.as_json({"claim": said, "holds": holds, "cards": [_plain(one) for one in tested]})
     else:
         names = ("card", "term", "claimant $/GPU-h", "market", "n", "below by", "claim", "margin")
@@ -206,8 +204,7 @@ def _claim(said: str, chosen: Any, day: date | None, table: dict[str, Any]) -> N
             )
             for one in tested
         ]
-        show.rows(names, rows, table)
-        if not (table["csv"] or table["markdown"]):
+        if show.rows(names, rows, output):
             true = sum(one.holds for one in tested)
             print(f"{said}: {'true' if holds else 'false'}, it holds for {true} of {len(tested)} cards and terms")
     if not holds:
@@ -223,13 +220,12 @@ def import_(
     """Put your own prices into the book: negotiated rates, owned cards, on-premises. All of a file or nothing."""
     import sys
 
-    from perrun.prices import desk, files
+    from perrun.prices import desk
 
-    _, problems = files.read(file)
-    for problem in problems:
-        print(f"{file} {problem}", file=sys.stderr)
     with desk.opened() as book:
-        done = desk.import_file(book, file, partial=partial, name=name)
+        done = desk.import_file(
+            book, file, partial=partial, name=name, told=lambda problem: print(f"{file} {problem}", file=sys.stderr)
+        )
     added = done.added
     left = f", {len(done.problems)} left out" if done.problems else ""
     print(f"{done.source}: {added.new} new, {added.changed} changed, {added.same} same, {added.gone} gone{left}")
@@ -265,8 +261,8 @@ def export(
 
 
 @app.command()
-@takes("table")
-def sources(table: dict[str, Any]) -> None:
+@takes("output")
+def sources(output: dict[str, Any]) -> None:
     """Where prices come from, whether a key is needed, and when each was last asked and last answered."""
     from perrun.prices import desk
     from perrun.prices.sources.http import key_of
@@ -291,10 +287,10 @@ def sources(table: dict[str, Any]) -> None:
             )
         )
     names = ("source", "endpoint", "key", "unit", "stored", "error")
-    if table["json"]:
+    if output["json"]:
         show.as_json([dict(zip(names, row, strict=True)) for row in rows])
     else:
-        show.rows(names, rows, table)
+        show.rows(names, rows, output)
 
 
 @app.command()
@@ -375,9 +371,19 @@ def _outcome(outcome: Any) -> str:
 
 
 @app.command()
-@takes("table")
+def publish() -> None:
+    """Write the book's current offers where perrun plan reads them: after another machine refreshed a shared book."""
+    from perrun.prices import desk
+    from perrun.prices import publish as published
+
+    with desk.opened() as book:
+        print(published.publish(book))
+
+
+@app.command()
+@takes("output")
 def interruption(
-    table: dict[str, Any],
+    output: dict[str, Any],
     hours: Annotated[float, typer.Option("--hours", help="hours of work")],
     price: Annotated[float, typer.Option("--price", help="interruptible price of the rig, $/h")],
     on_demand: Annotated[float, typer.Option("--on-demand", help="on-demand price of the rig, $/h")],
@@ -403,7 +409,7 @@ def interruption(
         restart_s=restart,
         interval_hours=interval,
     )
-    if table["json"]:
+    if output["json"]:
         show.as_json({**_plain(found), "cheaper": found.cheaper})
         return
     names = ("hazard", "interrupted every", "save every", "expected h", "expected $", "times", "$ at 10/50/90/99 %")
@@ -419,8 +425,7 @@ def interruption(
         )
         for label, one in (("quiet", found.low), ("middle", found.value), ("busy", found.high))
     ]
-    show.rows(names, rows, table, title="" if table["csv"] else f"{hours:g} h of work, hazard: {found.source}")
-    if not (table["csv"] or table["markdown"]):
+    if show.rows(names, rows, output, title=f"{hours:g} h of work, hazard: {found.source}"):
         flip = found.break_even_mtbi_hours
         said = "at any hazard" if flip == float("inf") else f"when interrupted oftener than every {flip:,.1f} h"
         print(f"on-demand ${found.on_demand_usd:,.2f}; cheaper: {found.cheaper}; on-demand is cheaper {said}")

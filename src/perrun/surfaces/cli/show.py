@@ -6,20 +6,28 @@ import json
 import re
 import sys
 from collections.abc import Sequence
+from html import escape
 from operator import attrgetter
 from typing import Any
 
 _FIGURE = re.compile(r"[-~$]?[\d,./]*%?( \(.*\))?$")
 
 
-def rows(columns: Sequence[str], table: Sequence[Sequence[Any]], output: dict[str, Any], title: str = "") -> None:
-    """Prints a table as --csv, --markdown or, for people, drawn; numbers are already formatted."""
+def rows(columns: Sequence[str], table: Sequence[Sequence[Any]], output: dict[str, Any], title: str = "") -> bool:
+    """Prints a table as --csv, --markdown, --html or, for people, drawn; numbers are already formatted.
+
+    True when it was drawn for people: what else there is to say may follow.
+    """
     if output.get("csv"):
         print(as_csv(columns, table), end="")
     elif output.get("markdown"):
         print(as_markdown(columns, table), end="")
+    elif output.get("html"):
+        print(as_html(columns, table, title), end="")
     else:
         draw(columns, table, title)
+        return True
+    return False
 
 
 def as_csv(columns: Sequence[str], table: Sequence[Sequence[Any]]) -> str:
@@ -43,9 +51,22 @@ def as_markdown(columns: Sequence[str], table: Sequence[Sequence[Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def as_html(columns: Sequence[str], table: Sequence[Sequence[Any]], title: str = "") -> str:
+    """A plain table without style, to be put into a page."""
+    right = _numeric_columns(columns, table)
+
+    def line(kind: str, cells: Sequence[Any]) -> str:
+        style = [' align="right"' if one else "" for one in right]
+        return "".join(f"<{kind}{s}>{escape(str(cell))}</{kind}>" for s, cell in zip(style, cells, strict=True))
+
+    caption = f"<caption>{escape(title)}</caption>\n" if title else ""
+    body = "".join(f"<tr>{line('td', row)}</tr>\n" for row in table)
+    return f"<table>\n{caption}<thead>\n<tr>{line('th', columns)}</tr>\n</thead>\n<tbody>\n{body}</tbody>\n</table>\n"
+
+
 def draw(columns: Sequence[str], table: Sequence[Sequence[Any]], title: str = "") -> None:
     """A table for people: folded to the width of a terminal, plain lines in a pipe."""
-    numeric = [bool(table) and all(_numeric(row[i]) for row in table) for i in range(len(columns))]
+    numeric = _numeric_columns(columns, table)
     if sys.stdout.isatty():
         _drawn_by_rich(columns, table, title, numeric)
         return
@@ -71,6 +92,10 @@ def _drawn_by_rich(columns: Sequence[str], table: Sequence[Sequence[Any]], title
     for row in table:
         drawn.add_row(*(str(cell) for cell in row))
     Console(highlight=False).print(drawn)
+
+
+def _numeric_columns(columns: Sequence[str], table: Sequence[Sequence[Any]]) -> list[bool]:
+    return [bool(table) and all(_numeric(row[i]) for row in table) for i in range(len(columns))]
 
 
 def _numeric(cell: Any) -> bool:
