@@ -13,11 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from perrun import calibrate, runs, speed
+from perrun import runs, speed
+from perrun.calibration import speed as calibration
 from perrun.errors import PerrunError
 from perrun.physics import rules_of_thumb
 from perrun.runs import Settings
-from perrun.validate import paired
+from perrun.validation import paired
 
 RUNS = Path(__file__).parents[1] / "runs"
 PAIRS = "speedup_pairs"
@@ -36,7 +37,7 @@ GROUPS: dict[str, Callable[[Settings], str]] = {
 }
 
 
-def rivals(data: calibrate.Data) -> dict[str, Array]:
+def rivals(data: calibration.Data) -> dict[str, Array]:
     """Log of predicted over measured tokens/s by rules of thumb, from the same rows."""
     rows = [
         (q.model.shape.text_params, q.gpu.bf16_dense_tflops or q.gpu.fp16_dense_tflops, q.rig.n_gpus)
@@ -54,10 +55,10 @@ def line(name: str, residual: Array) -> str:
     return f"  {name:34s} {len(error):5d} {np.median(error):8.1%} {np.quantile(error, 0.9):8.1%} {bias:+8.1%}"
 
 
-def tables(found: calibrate.Fit) -> None:
+def tables(found: calibration.Fit) -> None:
     print(f"  {'':34s} {'n':>5s} {'median':>8s} {'p90':>8s} {'bias':>8s}")
     print(line("perrun, publication left out", found.left_out))
-    print(line("perrun, all runs seen", calibrate.residuals(found.data, found.calibration.law)))
+    print(line("perrun, all runs seen", calibration.residuals(found.data, found.calibration.law)))
     for name, residual in rivals(found.data).items():
         print(line(name, residual))
     for title, key in GROUPS.items():
@@ -74,7 +75,7 @@ def per_gpu(asked: Settings, fit: speed.Calibration) -> float:
         speed.card(asked.gpu, asked.rig),
         asked.stack,
         fit,
-        calibrate.stored_quantization(asked),
+        calibration.stored_quantization(asked),
     )
     return float(speed.tokens_per_s(asked.setting, sum(lines.values()))) / asked.rig.n_gpus
 
@@ -95,7 +96,7 @@ def pairs(fit: speed.Calibration) -> None:
         print(line(name, np.array(residual)))
 
 
-def worst(found: calibrate.Fit, n: int) -> None:
+def worst(found: calibration.Fit, n: int) -> None:
     print("worst, publication left out: predicted over measured")
     for i in np.argsort(-np.abs(found.left_out))[:n]:
         asked = found.data.questions[i]
@@ -111,7 +112,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write source, line, log ratio of every run here")
     asked = parser.parse_args()
     paths = [path for path in sorted(RUNS.glob("*.csv")) if path.stem != PAIRS]
-    found = calibrate.fit(run for path in paths for run in runs.read(path))
+    found = calibration.fit(run for path in paths for run in runs.read(path))
     tables(found)
     pairs(found.calibration)
     worst(found, asked.worst)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from perrun import estimate, memory, setting, speed
+from perrun import estimator, memory, setting, speed
 from perrun.facts import gpus, models, stacks
 from perrun.terms import Job, Rig, Strategy
 
@@ -45,10 +45,10 @@ def main() -> int:
         lora_rank=random.choice([4.0, 8.0, 16.0, 64.0], n),
     )
     card = speed.card(gpus.get("H100-SXM-80GB"), Rig(gpu="H100-SXM-80GB"))
-    usable = estimate.usable_gib(gpus.get("H100-SXM-80GB")) * estimate.GIB
+    usable = estimator.usable_gib(gpus.get("H100-SXM-80GB")) * estimator.GIB
     laws: dict[str, Callable[[setting.Setting], object]] = {
         "memory": lambda asked: memory.peak(model.shape, asked, stack),
-        "memory, device and fit": lambda asked: estimate.memory_figures(model, asked, stack, usable, None),
+        "memory, device and fit": lambda asked: estimator.memory_figures(model, asked, stack, usable, None),
         "speed": lambda asked: speed.time_lines(model.shape, asked, card, stack),
     }
     failed = False

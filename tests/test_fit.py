@@ -2,7 +2,7 @@
 
 import pytest
 
-from perrun import fit, verbs
+from perrun import matrix, verbs
 from perrun.errors import PerrunError
 from perrun.terms import Rig
 
@@ -27,7 +27,7 @@ def cell(answer, gpu: str, n: int, method: str):
 
 
 def test_every_method_on_every_rig(answer):
-    assert len(answer.cells) == len(fit.METHODS) * len(fit.RIGS)
+    assert len(answer.cells) == len(matrix.METHODS) * len(matrix.RIGS)
 
 
 def test_qlora_of_70b_fits_80_gb_as_people_run_it(answer):
@@ -51,7 +51,7 @@ def test_full_adamw_needs_no_less_than_sixteen_bytes_a_parameter_on_eight(answer
 
 def test_a_method_that_needs_less_never_fits_worse(answer):
     order = {"no": 0, "tight": 1, "yes": 2}
-    for gpu, n in fit.RIGS:
+    for gpu, n in matrix.RIGS:
         marks = [order[cell(answer, gpu, n, m).mark] for m in ("qlora", "lora", "full, 8-bit Adam", "full, AdamW")]
         assert marks == sorted(marks, reverse=True), (gpu, n, marks)
 
@@ -68,18 +68,18 @@ def test_no_price_is_no_cost(answer):
 
 @pytest.mark.parametrize(("text", "n"), [("8x H100 SXM", 8), ("L40S", 1), ("2x 4090", 2)])
 def test_rigs_as_people_write_them(text, n):
-    assert fit.rig_of(text).n_gpus == n
+    assert matrix.rig_of(text).n_gpus == n
 
 
 @pytest.mark.parametrize("rig", [Rig(gpu="L40S-48GB"), Rig(gpu="H100-SXM-80GB", n_gpus=16, n_nodes=2)])
 def test_a_rig_is_read_as_it_is_written(rig):
-    assert fit.rig_of(str(rig)) == rig
+    assert matrix.rig_of(str(rig)) == rig
 
 
 def test_a_rig_of_several_nodes_says_so():
-    assert str(fit.rig_of("16x h100 sxm on 2 nodes")) == "16x H100-SXM-80GB on 2 nodes"
+    assert str(matrix.rig_of("16x h100 sxm on 2 nodes")) == "16x H100-SXM-80GB on 2 nodes"
 
 
 def test_a_rig_without_gpus():
     with pytest.raises(PerrunError, match="no GPU"):
-        fit.rig_of("0x L40S")
+        matrix.rig_of("0x L40S")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
-from perrun import estimate, plan, search
+from perrun import estimator, planner, search
 from perrun.errors import NothingFits
 from perrun.facts import models
 from perrun.strategies import strategies
@@ -51,7 +51,7 @@ fixes = st.fixed_dictionaries(
 def one_by_one(job, model, rig, fixed):
     """(tokens/s, probability, device bytes) of every strategy, each estimated alone."""
     found = [
-        estimate.figures(estimate.ask(job, strategy, rig, model)) for strategy in strategies(job, rig.n_gpus, fixed)
+        estimator.figures(estimator.ask(job, strategy, rig, model)) for strategy in strategies(job, rig.n_gpus, fixed)
     ]
     return [np.array([float(getattr(f, name)) for f in found]) for name in ("tokens_per_s", "fits", "device")]
 
@@ -73,7 +73,7 @@ def test_the_vectorised_search_finds_what_brute_force_finds(job, fixed, rig):
         fastest = speed[fits >= MIN_FIT].max()
         # within 1 % of the fastest the one that surely fits is taken: speed is not known better
         assert 0.99 * fastest * (1 - 1e-9) <= best.tokens_per_s <= fastest * (1 + 1e-9)
-        alone = estimate.figures(estimate.ask(job, best.strategy, rig, model))
+        alone = estimator.figures(estimator.ask(job, best.strategy, rig, model))
         assert float(alone.tokens_per_s) == pytest.approx(best.tokens_per_s, rel=1e-9)
         assert float(alone.fits) == pytest.approx(best.fits, abs=1e-9)
         assert float(alone.device) / GIB == pytest.approx(best.needs_gib, rel=1e-9)
@@ -120,7 +120,7 @@ RUN = Job(model=NAMES[0], method="qlora", examples=5000, tokens_per_example=1500
 def test_a_higher_price_never_lowers_the_cost(usd, factor, examples, terms, rig):
     job = RUN.model_copy(update={"examples": examples})
     try:
-        low, high = (plan.plan(job, [offer(rig, price, **terms)]).plans[0] for price in (usd, usd * factor))
+        low, high = (planner.plan(job, [offer(rig, price, **terms)]).plans[0] for price in (usd, usd * factor))
     except NothingFits:  # longer than what can be reserved
         reject()
     assert high.usd >= low.usd
@@ -133,7 +133,7 @@ def test_a_higher_price_never_lowers_the_cost(usd, factor, examples, terms, rig)
 @given(st.floats(0.05, 100), st.floats(1.01, 10), st.sampled_from(TERMS))
 def test_a_dearer_offer_of_the_same_rig_is_never_ranked_first(usd, factor, terms):
     cheap, dear = offer(RIGS[2], usd, **terms), offer(RIGS[2], usd * factor, **terms)
-    found = plan.plan(RUN, [dear, cheap])
+    found = planner.plan(RUN, [dear, cheap])
     assert [one.offer for one in found.plans] == [cheap, dear]
 
 
@@ -142,7 +142,7 @@ def test_a_dearer_offer_of_the_same_rig_is_never_ranked_first(usd, factor, terms
 def test_a_plan_is_the_sum_of_its_lines(job, examples):
     job = job.model_copy(update={"examples": examples})
     try:
-        answer = plan.plan(job, [offer(rig, 2.0 * rig.n_gpus) for rig in RIGS])
+        answer = planner.plan(job, [offer(rig, 2.0 * rig.n_gpus) for rig in RIGS])
     except NothingFits:
         reject()
     for one in answer.plans:

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from perrun import runs
-from perrun import validate as v
+from perrun import validation as v
 from perrun.errors import InvalidInput, MissingFact
-from perrun.estimate import estimate_setting
+from perrun.estimator import estimate_setting
 from perrun.runs import Settings
 from perrun.terms import Estimate, Memory
-from perrun.validate import paired, rows, scores
-from perrun.validate.scores import Point
+from perrun.validation import paired, rows, scores
+from perrun.validation.scores import Point
 
 HEADER = (
     "source,model,method,precision,lora_rank,lora_targets,seq_len,packing,micro_batch,framework,gpu,n_gpus,sharding,"

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from perrun import validate as v
+from perrun import validation as v
 from perrun.errors import InvalidInput
 from perrun.runs import Settings
 from perrun.terms import Estimate, Memory
-from perrun.validate import plot, rivals, tables
-from perrun.validate.scores import Outcomes, Point
+from perrun.validation import plot, rivals, tables
+from perrun.validation.scores import Outcomes, Point
 
 RUNS = """source,model,method,precision,lora_rank,lora_targets,seq_len,packing,micro_batch,framework,gpu,\
 n_gpus,sharding,peak_mem_gb,mem_unit,mem_kind,outcome,tokens_per_s

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from perrun.runs import Settings
-from perrun.validate import questions
+from perrun.validation import questions
 
 KNOWN_KINDS = ("allocated", "active", "reserved", "nvidia-smi")
 

@@ -5,7 +5,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Any
 
-from perrun import estimate, search, speed
+from perrun import estimator, search, speed
 from perrun.errors import InvalidInput, MissingFact, NothingFits, PerrunError
 from perrun.facts import gpus
 from perrun.physics import allocator
@@ -54,7 +54,7 @@ def side(job: Job, model: Model, rig: Rig, price: Price, fixed: dict[str, Any]) 
             f"{job.method} of {job.model} does not fit {rig}: needs {best.needs_gib:.1f} GiB, has {best.has_gib:.1f}",
             hint="more GPUs (--n-gpus), another method, or shorter rows",
         )
-    answer = estimate.answer(estimate.ask(job, best.strategy, rig, model))
+    answer = estimator.answer(estimator.ask(job, best.strategy, rig, model))
     hours = job.tokens / answer.tokens_per_s / SECONDS_PER_HOUR
     widest = max(answer.time_lines.items(), key=lambda item: item[1])
     return Side(
@@ -150,6 +150,6 @@ def compare(
 
 
 def _range(job: Job, model: Model, of: Side) -> tuple[float, float]:
-    question = estimate.ask(job, of.strategy, of.rig, model)
+    question = estimator.ask(job, of.strategy, of.rig, model)
     low, high = speed.tokens_range(question.setting, question.stack, 1.0)
     return float(low), float(high)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
 
-from perrun import estimate
+from perrun import estimator
 from perrun.errors import InvalidInput, NothingFits
 from perrun.strategies import CANNOT_FUSE
 from perrun.terms import Job, Model, Remedy, Rig, Strategy
@@ -46,22 +46,22 @@ def _together(changes: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 def remedies(job: Job, strategy: Strategy, rig: Rig, model: Model, limit: int = 3) -> list[Remedy]:
     """Changes of strategy with which the job fits, the fastest first; none when it fits as it is, or not at all.
 
-    A set of changes is listed only if no part of it suffices. Raises what `estimate.ask` raises.
+    A set of changes is listed only if no part of it suffices. Raises what `estimator.ask` raises.
     """
-    before = estimate.figures(estimate.ask(job, strategy, rig, model))
+    before = estimator.figures(estimator.ask(job, strategy, rig, model))
     if float(before.fits) >= MIN_FIT:
         return []
     found: list[Remedy] = []
     for change in _together(_changes(job, strategy, rig)):
         if any(earlier.change.items() <= change.items() for earlier in found):
             continue
-        after = estimate.figures(estimate.ask(job, strategy.model_copy(update=change), rig, model))
+        after = estimator.figures(estimator.ask(job, strategy.model_copy(update=change), rig, model))
         if float(after.fits) < MIN_FIT:
             continue
         found.append(
             Remedy(
                 change=change,
-                device_gib=float(after.device) / estimate.GIB,
+                device_gib=float(after.device) / estimator.GIB,
                 fits_probability=float(after.fits),
                 tokens_per_s=float(after.tokens_per_s),
                 slower=float(before.tokens_per_s / after.tokens_per_s),
@@ -85,8 +85,8 @@ def largest(what: str, job: Job, strategy: Strategy, rig: Rig, model: Model) -> 
     low, high = 0, high // step
 
     def fits(units: int) -> bool:
-        asked = estimate.ask(*_with(what, units * step, job, strategy), rig, model)
-        return float(estimate.figures(asked).fits) >= MIN_FIT
+        asked = estimator.ask(*_with(what, units * step, job, strategy), rig, model)
+        return float(estimator.figures(asked).fits) >= MIN_FIT
 
     while low < high:
         middle = (low + high + 1) // 2

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from perrun import estimate, setting, speed
+from perrun import estimator, setting, speed
 from perrun.errors import InvalidInput, PerrunError
 from perrun.facts import gpus, stacks
 from perrun.facts.stacks import Stack
@@ -57,10 +57,10 @@ def admitted(job: Job, model: Model, fixed: dict[str, Any], rig: Rig) -> tuple[f
     gpu = gpus.get(rig.gpu)
     sharding = fixed.get("sharding") or ("ddp" if rig.n_gpus > 1 else "none")
     probe = build(Category("full", False, sharding), 1, 1, fixed, stack)
-    estimate.check(job, probe, rig, gpu, model)
+    estimator.check(job, probe, rig, gpu, model)
     card = speed.card(gpu, rig)
     rate(card, job.precision)
-    return estimate.usable_gib(gpu, rig), card
+    return estimator.usable_gib(gpu, rig), card
 
 
 def admit(job: Job, model: Model, fixed: dict[str, Any], rigs: list[Rig]) -> tuple[_Rigs, list[Rejected]]:
@@ -139,7 +139,7 @@ def best(
     cards = _columns(admitted.cards)
     for number, rows in enumerate(groups):
         asked = numbers(job, admitted.rigs, rows, fixed, stack)
-        peak, _, device, fits = estimate.memory_figures(
+        peak, _, device, fits = estimator.memory_figures(
             model, asked, stack, admitted.usable[rows.rig], model.stored_quantization
         )
         del peak

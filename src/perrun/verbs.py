@@ -98,8 +98,8 @@ def plan(
     as_of: date | None = None,
     **wish: Any,
 ) -> PlanAnswer:
-    """Rank what can be bought for a run; `wish` holds the fields of `perrun.plan.Wish` (budget_usd, gpus, ...)."""
-    from perrun import plan as planner
+    """Rank what can be bought for a run; `wish` holds the fields of `perrun.planner.Wish` (budget_usd, gpus, ...)."""
+    from perrun import planner
 
     asked, _ = job(model, given)
     known = offers(prices, as_of)
@@ -112,8 +112,7 @@ def estimate(
     model: str, rig: Rig, given: dict[str, Any] | None = None, strategy: dict[str, Any] | None = None
 ) -> Estimate:
     """Memory, speed and fit of a job on one rig; with what to switch on when it does not fit."""
-    from perrun import estimate as estimator
-    from perrun import remedies
+    from perrun import estimator, remedies
 
     _check_rig(rig)
     asked, found = job(model, given)
@@ -133,7 +132,7 @@ def fit(
     prices: str | Path | None = None,
 ) -> FitAnswer:
     """Methods x rigs for a model: what fits, how tightly, and what a run costs there."""
-    from perrun import fit as matrix
+    from perrun import matrix
 
     asked, found = job(model, given)
     chosen = [matrix.rig_of(text) for text in rigs] if rigs else None

@@ -151,7 +151,7 @@ def _above_zero(name: str, value: float | None) -> float | None:
 
 def _sort(name: str) -> str:
     from perrun.errors import InvalidInput
-    from perrun.plan import SORTS
+    from perrun.planner import SORTS
 
     if name not in SORTS:
         raise InvalidInput(f"sort is {name!r}", expected=", ".join(SORTS))
@@ -178,10 +178,10 @@ def row(plan_: Any) -> list[str]:
 
 
 def _usable(rig: Any) -> float:
-    from perrun import estimate
+    from perrun import estimator
     from perrun.facts import gpus
 
-    return estimate.usable_gib(gpus.get(rig.gpu), rig)
+    return estimator.usable_gib(gpus.get(rig.gpu), rig)
 
 
 def _print(answer: Any, output: dict[str, Any], explained: bool) -> None:

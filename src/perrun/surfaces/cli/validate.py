@@ -30,7 +30,7 @@ def validate(
     output: Any = None,
 ) -> None:
     """Predict measured runs from their settings alone and score the predictions."""
-    from perrun.validate import publish
+    from perrun.validation import publish
 
     if write_docs:
         for path in publish.publish(Path.cwd()):
@@ -56,13 +56,13 @@ def validate(
 
 
 def _runs(paths: list[Path], leave_out: bool) -> Any:
-    from perrun.validate import publish, validate
+    from perrun.validation import publish, validate
 
     return publish.validate_left_out(paths) if leave_out else validate(paths)
 
 
 def _pairs(path: Path) -> Any:
-    from perrun.validate import pairs
+    from perrun.validation import pairs
 
     return pairs(path)
 

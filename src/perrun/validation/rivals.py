@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perrun.runs import Settings
-from perrun.validate.rows import COMPARED, Row, measured_memory, measured_speed, memory_points, point, speed_points
-from perrun.validate.scores import Point, Score, score
+from perrun.validation.rows import COMPARED, Row, measured_memory, measured_speed, memory_points, point, speed_points
+from perrun.validation.scores import Point, Score, score
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from typing import Any
 from perrun.errors import InvalidInput, PerrunError
 from perrun.runs import Settings, Skipped, settings, spellings, table
 from perrun.terms import Estimate, Run
-from perrun.validate.rows import Estimator
-from perrun.validate.scores import Point
+from perrun.validation.rows import Estimator
+from perrun.validation.scores import Point
 
 REQUIRED = ("model", "method", "gpu_a", "gpu_b", "speedup_b_over_a")
 # Ratio of two estimates with its low and high; what `compare` answers.

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from perrun.validate.scores import Point
+from perrun.validation.scores import Point
 
 SIZE = 420  # of one panel's axes [px]
 MARGIN = (64, 40, 20, 56)  # left, top, right, bottom

@@ -9,11 +9,11 @@ from pydantic import Field
 from perrun import runs
 from perrun.runs import Settings, Skipped
 from perrun.terms import Estimate, Noun
-from perrun.validate import paired as _paired
-from perrun.validate import rows as _rows
-from perrun.validate import scores as _scores
-from perrun.validate.rows import Estimator, Row
-from perrun.validate.scores import Broken, Outcomes, Point, Score
+from perrun.validation import paired as _paired
+from perrun.validation import rows as _rows
+from perrun.validation import scores as _scores
+from perrun.validation.rows import Estimator, Row
+from perrun.validation.scores import Broken, Outcomes, Point, Score
 
 __all__ = [
     "PairsAnswer",
@@ -77,7 +77,7 @@ def questions(paths: Iterable[str | Path]) -> list[Settings | Skipped]:
 
 
 def _shipped_estimate() -> Estimator:
-    from perrun.estimate import estimate_setting
+    from perrun.estimator import estimate_setting
 
     return estimate_setting
 

@@ -6,7 +6,7 @@ from typing import Any
 from perrun.errors import PerrunError
 from perrun.runs import Settings, Skipped
 from perrun.terms import Estimate, Run
-from perrun.validate.scores import Point
+from perrun.validation.scores import Point
 
 Estimator = Callable[[Settings], Estimate]
 

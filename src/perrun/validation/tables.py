@@ -5,10 +5,10 @@ from datetime import date
 from pathlib import Path
 
 from perrun.errors import InvalidInput
-from perrun.validate import plot, rivals
-from perrun.validate.rivals import Rival
-from perrun.validate.rows import Row, memory_points, speed_points
-from perrun.validate.scores import Outcomes, Point, Score, by, score
+from perrun.validation import plot, rivals
+from perrun.validation.rivals import Rival
+from perrun.validation.rows import Row, memory_points, speed_points
+from perrun.validation.scores import Outcomes, Point, Score, by, score
 
 START, END = "<!-- accuracy: start -->", "<!-- accuracy: end -->"
 HEAD = ("n", "median error", "90th percentile", "bias", "in range")

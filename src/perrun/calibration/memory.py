@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from perrun import estimate, memory
+from perrun import estimator, memory
 from perrun.errors import InvalidInput, PerrunError
 from perrun.physics import allocator
 from perrun.runs import Settings
@@ -70,14 +70,14 @@ def _row(run: Settings, kind: str, value: float) -> Row:
         kind=kind,
         measured=value,
         allocated=float(peak.allocated) / GIB,
-        resident=sum(line for name, line in pools.items() if name not in estimate.MOVING),
+        resident=sum(line for name, line in pools.items() if name not in estimator.MOVING),
         activations=pools["saved activations"],
         layer=pools["layer backward"],
         logits=pools["logits and loss"],
         steps=steps,
         extra=run.stack.extra_pools,
         several=run.rig.n_gpus > 1,
-        usable=estimate.usable_gib(run.gpu, run.rig),
+        usable=estimator.usable_gib(run.gpu, run.rig),
     )
 
 
@@ -178,7 +178,7 @@ def allocated_residuals(runs: list[Settings]) -> npt.NDArray[np.float64]:
 
 def spread_90(log_ratios: npt.NDArray[np.float64]) -> float:
     """Standard deviation of the normal distribution whose central 90 % holds as much of the residuals."""
-    return round(float(np.quantile(np.abs(log_ratios), 0.90)) / estimate.RANGE_90, 3)
+    return round(float(np.quantile(np.abs(log_ratios), 0.90)) / estimator.RANGE_90, 3)
 
 
 def fingerprint(runs: list[Settings]) -> str:

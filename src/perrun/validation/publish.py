@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perrun import validate as checks
+from perrun import validation as checks
 from perrun.errors import InvalidInput
 from perrun.physics import rules_of_thumb
 from perrun.runs import Settings, Skipped
-from perrun.validate import tables
-from perrun.validate.rivals import Rival
-from perrun.validate.rows import Estimator, Row, measured_speed, point, speed_points
-from perrun.validate.scores import Point
+from perrun.validation import tables
+from perrun.validation.rivals import Rival
+from perrun.validation.rows import Estimator, Row, measured_speed, point, speed_points
+from perrun.validation.scores import Point
 
 PAIRS = "speedup_pairs.csv"
 LOW_PRECISION = ("fp8", "mxfp8")
@@ -44,15 +44,16 @@ class Fits:
 
 def fit(seen: list[Settings]) -> Fits:
     """Constants from these runs alone. Raises InvalidInput when they are too few."""
-    from perrun import calibrate, calibrate_memory
+    from perrun.calibration import memory as memory_fit
+    from perrun.calibration import speed as speed_fit
 
-    memory = {row["parameter"]: float(row["value"]) for row in calibrate_memory.table(seen)}
-    return Fits(calibrate.fit(seen).calibration, memory)
+    memory = {row["parameter"]: float(row["value"]) for row in memory_fit.table(seen)}
+    return Fits(speed_fit.fit(seen).calibration, memory)
 
 
 def left_out(asked: Sequence[Settings | Skipped]) -> list[Row]:
     """The questions as answered by laws that never saw their publication."""
-    from perrun.estimate import estimate_setting
+    from perrun.estimator import estimate_setting
 
     return checks.left_out(asked, fit, lambda one, fits: estimate_setting(one, fits.speed, fits.memory))
 

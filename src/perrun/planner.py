@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from perrun import cost, estimate, search
+from perrun import cost, estimator, search
 from perrun.errors import InvalidInput, NothingFits, PerrunError
 from perrun.facts import models
 from perrun.strategies import ranks_per_copy
@@ -183,7 +183,7 @@ def _built(job: Job, model: Model, market: _Market, chosen: Iterable[int]) -> di
         assert strategy is not None
         strategies.append(strategy)
         if offer.rig not in estimates:
-            estimates[offer.rig] = estimate.answer(estimate.ask(job, strategy, offer.rig, model))
+            estimates[offer.rig] = estimator.answer(estimator.ask(job, strategy, offer.rig, model))
     plans = cost.priced_all(job, model, offers, strategies, [estimates[offer.rig] for offer in offers])
     return dict(zip(indices, plans, strict=True))
 

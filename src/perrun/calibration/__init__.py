@@ -1,0 +1,1 @@
+"""What is fitted on measured runs: the dozen constants of the speed law, and what an allocator adds to memory."""
