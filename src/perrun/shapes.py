@@ -11,7 +11,7 @@ from typing import Literal
 Role = Literal["attention", "mlp", "expert", "shared_expert", "router", "head"]
 Mixer = Literal["attention", "mla", "linear_attention", "mamba", "none"]
 MlpKind = Literal["gated", "plain", "moe", "none"]
-Norm = Literal["rms", "layer"]
+Norm = Literal["rms", "rms-fp32", "layer", "layer-fp32"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,8 @@ class Linear:
     copies one token passes through (top_k for routed experts, 1 otherwise). `is_module` says whether the
     installed modelling code holds it as an `nn.Linear`: fused expert tensors are not, so neither adapters
     ("all-linear") nor 4-bit loading reach them as such; `adapter_ranks` is then how many times the rank peft's LoRA on
-    the fused tensor has (2 where gate and up are one tensor; 0: peft does not reach it).
+    the fused tensor has (2 where gate and up are one tensor; 0: peft does not reach it). `renamed`: the module bears a
+    name that peft, where it reaches fused experts, takes for theirs, so that no adapter comes to this module.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Linear:
     active: int = 1
     is_module: bool = True
     adapter_ranks: int = 0
+    renamed: bool = False
 
     @property
     def weights(self) -> int:
@@ -52,10 +54,13 @@ class Layer:
 
     heads, kv_heads, head_dim: of the mixer (head_dim of queries and keys; v_head_dim of values).
     window: tokens that a query sees (sliding window or chunk), None for all earlier ones.
-    norms: norms over the residual stream [tokens, hidden]; norm: of which kind (layer norm is a fused kernel).
+    norms: norms over the residual stream [tokens, hidden]; norm: of which kind. "rms" turns its result to 16 bits
+    before it multiplies by its weight, "rms-fp32" after; "layer" is a fused kernel, "layer-fp32" is written out.
     score_softcap: eager attention squashes its scores (one more copy of them). softmax_fp32: it takes their softmax in
     fp32. score_dropout: it drops some of them in training. activation_tensors: tensors that the MLP's activation
-    keeps (1 for a kernel, 4 where tanh-GELU is composed of elementary operations).
+    keeps (1 for a kernel, 4 where tanh-GELU is composed of elementary operations). fused_qkv: queries, keys and values
+    are views of one matrix's output, of which the first two are turned. residual_dropout: what the branches write back
+    is dropped in training. router_fp32: experts are chosen in fp32.
     other_params: whatever is no matrix here (norm weights, convolutions, gates, decays, sinks).
     intermediate: width between the two MLP matrices that one token sees, summed over active experts.
     """
@@ -78,6 +83,9 @@ class Layer:
     softmax_fp32: bool = True
     score_dropout: bool = False
     activation_tensors: int = 1
+    fused_qkv: bool = False
+    residual_dropout: bool = False
+    router_fp32: bool = False
 
     @property
     def params(self) -> int:

@@ -99,18 +99,21 @@ def _quantization(f: Fields) -> str | None:
 
 def _with_details(shape: Shape, f: Fields, model_type: str) -> Shape:
     """The kind of norm, the squashing of scores and what peft reaches, which no parameter count shows."""
-    norm = "layer" if model_type in families.LAYER_NORM else "rms"
     silent_gemma2 = model_type == "gemma2" and "attn_logit_softcapping" not in f.config  # its class squashes at 50
     softcap = f.has("attn_logit_softcapping") or silent_gemma2
     experts = model_type in families.PEFT_REACHES_EXPERTS
-    act = f.config.get("activation_function") or f.config.get("hidden_act") or f.config.get("hidden_activation")
-    composed = (act or families.ACTIVATION.get(model_type)) in families.COMPOSED
+    silent_act = families.ACTIVATION.get(model_type, "")
+    composed = f.text("activation_function", "hidden_act", "hidden_activation", default=silent_act) in families.COMPOSED
+    dropout, silent = families.RESIDUAL_DROPOUT.get(model_type, ("", 0.0))
     details: dict[str, Any] = {
-        "norm": norm,
+        "norm": families.norm_of(model_type),
         "score_softcap": softcap,
         "softmax_fp32": model_type not in families.SOFTMAX_AS_IS,
-        "score_dropout": model_type in families.DROPS_SCORES and f.config.get("attn_pdrop", 0.1) > 0,
+        "score_dropout": model_type in families.DROPS_SCORES and f.number("attn_pdrop", default=0.1) > 0,
         "activation_tensors": families.GATED_TENSORS.get(model_type, 4 if composed else 1),
+        "fused_qkv": model_type in families.FUSED_QKV,
+        "residual_dropout": f.number(dropout, default=silent) > 0,
+        "router_fp32": model_type in families.ROUTER_FP32,
     }
 
     def detailed(layer: Layer) -> Layer:
@@ -121,9 +124,10 @@ def _with_details(shape: Shape, f: Fields, model_type: str) -> Shape:
 
 
 def _reached(linear: Linear) -> Linear:
-    """A fused expert tensor with the ranks that peft's LoRA on it has."""
+    """A fused expert tensor with the ranks that peft's LoRA on it has; a module whose name peft takes for one."""
     if linear.role != "expert" or linear.is_module:
-        return linear
+        renamed = linear.role in ("mlp", "shared_expert") and linear.name in families.PEFT_RENAMES
+        return replace(linear, renamed=renamed)
     return replace(linear, adapter_ranks=2 if linear.name == "gate_up_proj" else 1)
 
 

@@ -27,6 +27,7 @@ def _layers(shape: Shape, how: activations.Regime, rank: Any) -> dict[str, Any]:
         "widest_selective": widest.selective,
         "scores": scores,
         "widest": widest.backward,
+        "sum": widest.backward_sum,
         "matmul": widest.backward_matmul,
         "widest_saved": widest.saved,
         "attention": max((b.backward_attention for _, b in groups), key=lambda b: float(np.max(b))),
@@ -45,11 +46,13 @@ def how_embedding(stack: Stack, how: activations.Regime) -> float:
 @dataclass(frozen=True, slots=True)
 class Kept:
     """Bytes per token kept by all layers at the end of the forward, and extra while one layer runs backward: at the
-    widest moment of its elementwise work, while its last matrix runs, and while its attention runs.
+    widest moment of its elementwise work, while experts are summed, while its last matrix runs, and while its attention
+    runs.
     """
 
     kept: Any
     elementwise: Any
+    summed: Any
     matmul: Any
     attention: Any
 
@@ -61,6 +64,7 @@ def kept_by_layers(layers: dict[str, Any], checkpointing: str, reentrant: bool, 
     scores = layers["widest_scores"] * seq
     moments = (
         layers["widest"] + scores,
+        layers["sum"] + scores,
         layers["matmul"] + scores,
         layers["attention"] + layers["attention_scores"] * seq,
     )
@@ -97,13 +101,14 @@ def of_layers(
     per_token = kept_by_layers(layers, setting.checkpointing, stack.reentrant, setting.seq_len)
     tp, pp = (np.asarray(degree, dtype=float) for degree in (setting.tp, setting.pp))
     whole_inputs = setting.checkpointing in ("full", "unsloth")  # the residual stream is not split by tensor ranks
-    merged_kept, merged_extra, merged_attention = _merged(shape, setting, how)
-    elementwise = tokens * per_token.elementwise / tp + merged_extra
+    merged_kept, merged, merged_gradient, merged_attention = _merged(shape, setting, how)
+    elementwise = tokens * per_token.elementwise / tp + merged + merged_gradient
+    summed = tokens * per_token.summed / tp + merged
     attention = tokens * per_token.attention / tp + merged_attention
-    plain = np.maximum(np.maximum(elementwise, attention), 0.0)
+    plain = np.maximum(np.maximum(np.maximum(elementwise, summed), attention), 0.0)
     # an unpacked matrix is alive only while its product runs, not at the widest moment of the elementwise work
     unpacks = 2.0 * w.largest_matrix if w.base_dtype in ("nf4", "int8") else 0.0
-    product = tokens * per_token.matmul / tp + merged_extra + unpacks
+    product = tokens * per_token.matmul / tp + merged + merged_gradient + unpacks
     return Activations(
         kept=tokens * per_token.kept / (pp if whole_inputs else tp * pp) + merged_kept,
         backward=plain,
@@ -113,13 +118,12 @@ def of_layers(
     )
 
 
-def _merged(shape: Shape, setting: Setting, how: activations.Regime) -> tuple[float, float, float]:
-    """Bytes of merged expert tensors: kept by all layers, extra in one layer's MLP, extra in its attention.
-
-    When attention runs its backward the layer's own merged tensors are gone.
+def _merged(shape: Shape, setting: Setting, how: activations.Regime) -> tuple[float, float, float, float]:
+    """Bytes of merged expert tensors: kept by all layers; extra in one layer's MLP, the last one's gradient there, and
+    extra in its attention. When attention runs its backward the layer's own merged tensors are gone.
     """
     groups = [(layer.count, *activations.merged_experts(layer, how)) for layer in shape.layers]
     one, gradient = max((merged, last) for _, merged, last in groups)
     if setting.checkpointing == "none":
-        return sum(count * merged for count, merged, _ in groups), gradient, -one
-    return 0.0, one + gradient, 0.0
+        return sum(count * merged for count, merged, _ in groups), 0.0, gradient, -one
+    return 0.0, one, gradient, 0.0

@@ -19,7 +19,17 @@ from perrun.shapes import Shape
 
 Lines = dict[str, Any]
 
-PHASES = ("forward", "loss", "backward", "gradients", "last attention", "attention", "embedding", "optimizer")
+PHASES = (
+    "forward",
+    "loss",
+    "final norm",
+    "backward",
+    "gradients",
+    "last attention",
+    "attention",
+    "embedding",
+    "optimizer",
+)
 
 # Two cuBLAS handles of 4096 x 1024 x 2 + 16 x 1024 x 8 bytes (getChosenWorkspaceSize in pytorch/pytorch,
 # aten/src/ATen/cuda/CublasHandlePool.cpp); 32 MiB each on Hopper, which is still nothing beside a model.
@@ -66,7 +76,9 @@ def _loss(shape: Shape, setting: Setting, stack: Stack, how: activations.Regime,
     act = 4.0 if setting.precision == "fp32" else 2.0
     held = act if stack.keeps_logits else 0.0
     d, trains = shape.hidden_size, how.trains_base
-    norm = activations.norm_saved(d, trains, how, "rms", how.residual) + (how.act * d if trains else 0.0)
+    norm = activations.norm_saved(d, trains, how, shape.layers[-1].norm, how.residual) + (
+        how.act * d if trains else 0.0
+    )
     if kind == "fused":
         both = law.fused_loss_bytes(shape.vocab_size, d, tokens, trains, act) + tokens * norm
         return both, both, both
@@ -126,6 +138,12 @@ def peak(shape: Shape, setting: Setting, stack: Stack, stored_quantization: str 
     phases: dict[str, Lines] = {
         "forward": forward_lines | {"logits and loss": forward},
         "loss": forward_lines | {"logits and loss": backward, "autocast copies": cast_backward},
+        "final norm": forward_lines
+        | {
+            "layer backward": tokens * _final_norm(shape, how),
+            "gradients": np.maximum(held, head),
+            "autocast copies": cast_backward,
+        },
         "backward": {
             "autocast copies": cast_backward,
             "saved activations": acts.kept,
@@ -148,6 +166,13 @@ def peak(shape: Shape, setting: Setting, stack: Stack, stored_quantization: str 
         "optimizer": {"gradients": gradients, "optimizer temporary": temporary * share.states / model_parallel},
     }
     return _widest(resident, phases, {"logits and loss": pool})
+
+
+def _final_norm(shape: Shape, how: activations.Regime) -> float:
+    """Bytes per token while the last norm runs backward, when every layer's activations are still kept."""
+    norm = shape.layers[-1].norm
+    kept = activations.norm_saved(shape.hidden_size, False, how, norm, how.residual)
+    return kept + activations.norm_backward(shape.hidden_size, how, norm, how.residual)
 
 
 def _attention_moment(kept: Any, acts: Activations, gradients: Any, buffers: Any) -> Lines:

@@ -62,7 +62,7 @@ class LayerBytes:
     input: the residual that enters (all that full checkpointing keeps). shared: the part of `saved` that is that
     very input. undropped: what checkpointing cannot drop. selective: what selective checkpointing keeps (see
     `selective_saved`). saved: what stays for backward without checkpointing. backward: the most that is alive inside
-    the layer while its backward runs, saved included; backward_matmul: the same while the last matrix of the MLP runs
+    the layer while its backward runs, saved included; backward_sum: while the weighted sum of experts runs its own; backward_matmul: the same while the last matrix of the MLP runs
     its backward (when a k-bit base holds an unpacked copy of it); backward_attention: while the attention runs its
     own, when the MLP is done and, in eager code, `backward_scores` are alive.
     """
@@ -74,6 +74,7 @@ class LayerBytes:
     saved: Any
     saved_scores: float
     backward: Any
+    backward_sum: Any
     backward_matmul: Any
     backward_attention: Any
     backward_scores: float
@@ -87,11 +88,25 @@ def norm_saved(width: float, trained: bool, regime: Regime, norm: str, input_byt
     """Bytes per token that one norm over `width` keeps (its output is counted by whoever reads it).
 
     Eager RMSNorm: the fp32 copy of its input (none is made where the input is fp32 already, but then that one is
-    kept), and the normalised input where its weight is trained. Layer norm and fused kernels: the input as it is.
+    kept), and the normalised input where its weight is trained, in fp32 if it is multiplied so. A layer norm that is
+    written out keeps the centred input twice. Fused kernels: the input as it is.
     """
     if norm == "layer" or regime.kernels != "eager":
         return input_bytes * width
-    return FP32 * width + (input_bytes * width if trained else 0)
+    copies = 2 if norm == "layer-fp32" else 1
+    normed = input_bytes if norm == "rms" else FP32
+    return FP32 * copies * width + (normed * width if trained else 0.0)
+
+
+def norm_backward(width: float, regime: Regime, norm: str, input_bytes: float) -> float:
+    """Bytes per token alive beside what the norm kept, at the widest moment of its backward: fp32 gradients.
+
+    Five of them for RMSNorm (of the normalised input, and of the input by either factor with the square's temporaries),
+    four for a layer norm that is written out; a fused kernel writes its result alone. Source: traced steps.
+    """
+    if norm == "layer" or regime.kernels != "eager":
+        return input_bytes * width
+    return FP32 * (4 if norm == "layer-fp32" else 5) * width
 
 
 def inputs_saved(group: list[Linear], width: float, regime: Regime, produced: float) -> float:
@@ -149,6 +164,15 @@ def split_mlp(layer: Layer) -> tuple[list[Linear], list[Linear]]:
     return readers, writers
 
 
+def latents_saved(latents: list[Linear], regime: Regime) -> float:
+    """Bytes per token of matrices that read a normed latent (multi-head latent attention) instead of the residual."""
+    return sum(
+        norm_saved(m.in_features, regime.trains_base, regime, "rms", regime.act)
+        + (0.0 if regime.trains_base else inputs_saved([m], m.in_features, regime, regime.act))
+        for m in latents
+    )
+
+
 def attention_saved(layer: Layer, regime: Regime) -> tuple[float, float]:
     """Bytes per token that the mixer keeps between its matrices, and bytes per token and key of its scores.
 
@@ -167,22 +191,29 @@ def attention_saved(layer: Layer, regime: Regime) -> tuple[float, float]:
     if regime.attention == "eager":
         copies = 1 + layer.score_softcap + layer.score_dropout
         scores = layer.heads * (regime.act * copies + (FP32 if layer.softmax_fp32 else 0.0) + layer.score_dropout)
-        return norms + act * (q + repeated) + act * out, scores
+        written = act * out if regime.trains_base else 0.0  # else what reads it keeps its own (see inputs_saved)
+        return norms + act * (q + repeated) + written, scores
     if regime.fp32:  # the memory-efficient kernel: k and v repeated, and the output copied for the next matrix
         return norms + act * (q + repeated + 2 * out) + FP32 * layer.heads, 0.0
-    return norms + act * (q + k + v + out) + FP32 * layer.heads, 0.0
+    if layer.head_dim > layer.v_head_dim and regime.attention in ("flash2", "flash3"):
+        written = out if regime.trains_base else 0.0  # values and output are padded to the width of the queries
+        return norms + act * (q + k + k + q + written) + FP32 * layer.heads, 0.0
+    held = q + k if layer.fused_qkv else 0.0  # values are a view, which keeps queries and keys before their turn
+    return norms + act * (q + k + v + out + held) + FP32 * layer.heads, 0.0
 
 
 def mlp_saved(layer: Layer, regime: Regime) -> tuple[float, float, float]:
     """Bytes per token between the MLP's matrices: (kept besides the last matrix's input, that input, widest backward).
 
     Gated, eager: gate, its activation and up are kept; the backward of the product holds three more. A fused SwiGLU
-    keeps gate and up and writes their gradients in place. Plain: the input of the activation function.
+    keeps gate and up and writes their gradients in place. Plain: what the activation function keeps
+    (`activation_tensors`); its backward holds the gradients of output and input, or of the output and both factors
+    where it is composed.
     """
     wide = regime.act * layer.intermediate
     gated = layer.mlp in ("gated", "moe")
     if not gated:
-        return layer.activation_tensors * wide, wide, (1 + layer.activation_tensors) * wide
+        return layer.activation_tensors * wide, wide, min(1 + layer.activation_tensors, 3) * wide
     if _fused_elementwise(regime.kernels):
         return 2 * wide, wide, 1 * wide
     return (2 + layer.activation_tensors) * wide, wide, 3 * wide
@@ -192,7 +223,8 @@ def routing_saved(layer: Layer, hidden: float, regime: Regime) -> float:
     """Bytes per token that routing keeps: the gathered inputs and the experts' outputs before their weights.
 
     One copy of the hidden state per active expert is gathered, and the product of the experts' output with the
-    router's weight keeps that output. Source: transformers *Experts.forward (index, linear, multiply, index_add).
+    router's weight keeps that output; a router that is trained in fp32 keeps an fp32 copy of its input. Source:
+    transformers *Experts.forward (index, linear, multiply, index_add), *TopkRouter.forward.
     """
     experts = [m for m in layer.linears if m.role == "expert"]
     if not experts:
@@ -200,7 +232,20 @@ def routing_saved(layer: Layer, hidden: float, regime: Regime) -> float:
     top_k = experts[0].active
     trained = regime.trains_base or any(map(regime.adapted, experts))
     gathered = regime.act * hidden * top_k if trained else 0.0
-    return gathered + regime.act * hidden * top_k
+    routed = FP32 * hidden if trained and layer.router_fp32 else 0.0
+    return gathered + regime.act * hidden * top_k + routed
+
+
+def combining(layer: Layer, hidden: float, regime: Regime) -> float:
+    """Bytes per token while the weighted sum of the active experts runs backward, where one kernel runs them all.
+
+    Three tensors of one hidden state per active expert: the gradient spread over the experts, the same in the order of
+    the experts, and its product with the weights; in fp32 where the weights are. Source: transformers,
+    integrations/moe.py (grouped_mm); traced steps.
+    """
+    experts = [m for m in layer.linears if m.role == "expert"]
+    element = FP32 if layer.router_fp32 else regime.act
+    return 3.0 * element * hidden * experts[0].active if experts and regime.grouped_experts else 0.0
 
 
 def reader_gradients(readers: list[Linear], regime: Regime) -> float:
@@ -256,25 +301,31 @@ def layer_bytes(layer: Layer, hidden: float, rank: Any, regime: Regime) -> Layer
     normed = FP32 if regime.residual == FP32 else regime.act
     read, write = split_attention(layer)
     mlp_read, mlp_write = split_mlp(layer)
+    latents = [m for m in read if layer.mixer == "mla" and m.in_features != hidden]
     mixer, scores = attention_saved(layer, regime)
     half = layer.norms / 2
+    dropped_writes = 1.0 * hidden if layer.residual_dropout else 0.0  # a mask of one byte
+    parallel = layer.norms == 1 and regime.trains_base and bool(mlp_read)  # the MLP reads what the attention reads
     norm = norm_saved(hidden, regime.trains_base, regime, layer.norm, regime.residual)
     out_width = write[0].in_features if write else 0.0
     attention = (
         half * norm
-        + inputs_saved(read, hidden, regime, normed)
+        + inputs_saved([m for m in read if m not in latents], hidden, regime, normed)
+        + latents_saved(latents, regime)
         + adapter_inner(read + write, rank, regime)
         + dora_saved(read + write, regime)
         + mixer
+        + dropped_writes
         + (0.0 if regime.trains_base else inputs_saved(write, out_width, regime, produced))
     )
     kept, product, widest = mlp_saved(layer, regime)
     at_once = experts_at_once(layer, regime)
     product, widest = product * at_once, widest * at_once
-    last = inputs_saved(mlp_write, layer.intermediate, regime, regime.act)
+    last = sum(inputs_saved([m], m.in_features * m.active, regime, regime.act) for m in mlp_write)
     mlp = (
         half * norm
-        + inputs_saved(mlp_read, hidden, regime, normed)
+        + dropped_writes
+        + (0.0 if parallel else inputs_saved(mlp_read, hidden, regime, normed))
         + adapter_inner(mlp_read + mlp_write, rank, regime)
         + dora_saved(mlp_read + mlp_write, regime)
         + kept
@@ -283,6 +334,7 @@ def layer_bytes(layer: Layer, hidden: float, rank: Any, regime: Regime) -> Layer
     entering = regime.residual * hidden
     at_last = attention + mlp + last + entering + product + (last if any(map(regime.adapted, mlp_write)) else 0.0)
     at_product = attention + mlp + entering + widest
+    at_sum = attention + mlp + last + entering + combining(layer, hidden, regime)
     # the adapter's branch ran first: its gradient waits while the frozen matrix is unpacked for its own
     at_unpack = attention + mlp + entering + product * (2.0 if any(map(regime.adapted, mlp_write)) else 1.0)
     # gradients of output and queries, and the fp32 accumulator of flash kernels
@@ -298,7 +350,7 @@ def layer_bytes(layer: Layer, hidden: float, rank: Any, regime: Regime) -> Layer
     dropped = 1.0 if layer.score_dropout else 0.0
     backward_scores = (3 * softmax + capped + dropped) * layer.heads if scores else 0.0
     at_reader = attention + half * norm + entering + reader_gradients(mlp_read, regime)
-    copies = regime.kernels == "eager" and layer.norm == "rms" and regime.residual < FP32
+    copies = regime.kernels == "eager" and layer.norm != "layer" and regime.residual < FP32
     return LayerBytes(
         input=entering,
         shared=0.0 if copies else entering,
@@ -307,6 +359,7 @@ def layer_bytes(layer: Layer, hidden: float, rank: Any, regime: Regime) -> Layer
         saved=attention + mlp + last,
         saved_scores=scores,
         backward=np.maximum(np.maximum(at_last, at_product), at_reader),
+        backward_sum=at_sum,
         backward_matmul=at_unpack,
         backward_attention=at_attention,
         backward_scores=backward_scores,

@@ -91,12 +91,13 @@ def loss_pool_bytes(vocab: float, loss: str, act: float) -> float:
 
 
 def fused_loss_bytes(vocab: float, hidden: float, tokens: Any, trains_head: bool, act: float) -> Any:
-    """Bytes of a fused head and loss: one chunk of logits with its fp32 copy and gradient, and dW if it is trained.
+    """Bytes of a fused head and loss: one chunk of logits, the input's gradient, the losses, and dW if it is trained.
 
-    Liger's fused linear cross entropy cuts tokens so that a chunk's logits are as large as the hidden states:
-    chunk = tokens / ceil(vocab / hidden). Source: linkedin/Liger-Kernel ops/fused_linear_cross_entropy.py.
+    Liger's fused linear cross entropy makes the gradients in the forward, by chunks of next_power_of_2(tokens /
+    ceil(vocab / hidden)) tokens, in one buffer that their gradient overwrites. Source: linkedin/Liger-Kernel 0.8.5,
+    ops/fused_linear_cross_entropy.py.
     """
-    chunks = np.ceil(vocab / hidden)
-    chunk = np.ceil(tokens / chunks)
-    gradient_input = tokens * hidden * act
-    return chunk * vocab * (act + 4.0) + gradient_input + (vocab * hidden * 4.0 if trains_head else 0.0)
+    share = np.ceil(np.asarray(tokens, dtype=float) / np.ceil(vocab / hidden))
+    chunk = np.minimum(2.0 ** np.ceil(np.log2(np.maximum(share, 1.0))), tokens)
+    weight_gradient = vocab * hidden * act if trains_head else 0.0
+    return chunk * vocab * act + tokens * (hidden * act + 4.0) + weight_gradient

@@ -30,10 +30,13 @@ def targeted(linear: Linear, targets: str, experts: bool = False) -> bool:
 
     targets: all-linear (every nn.Linear but the head), attn (all of attention), attn-qv, attn-qkv (fused
     projections count as hit), or module names joined by comma, plus or space. Fused expert tensors are no modules
-    and are hit only where `experts` says so and the
-    family is one that peft converts. Source: peft, tuners/tuners_utils.py (all-linear and target_modules by suffix).
+    and are hit only where `experts` says so and the family is one that peft converts; there it takes gate_proj, up_proj
+    and down_proj for theirs, and modules of these names are not hit. Source: peft, tuners/tuners_utils.py (all-linear
+    and target_modules by suffix), utils/transformers_weight_conversion.py.
     """
     if linear.role == "expert" and not linear.is_module and not (experts and linear.adapter_ranks):
+        return False
+    if experts and linear.renamed:
         return False
     if not (linear.is_module or linear.role == "expert") or linear.role in ("head", "router"):
         return linear.role == "head" and linear.is_module and linear.name in _names(targets)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from perrun.facts.fields import Fields
-from perrun.shapes import Shape
+from perrun.shapes import Norm, Shape
 
 Reader = Callable[[Fields], Shape]
 
@@ -127,6 +127,26 @@ PEFT_REACHES_EXPERTS = frozenset(
     ]
 )
 
+# Module names that become names of fused tensors there (as above, _MOE_TARGET_MODULE_MAPPING): dense MLPs and shared
+# experts that bear them are not adapted.
+PEFT_RENAMES = frozenset({"gate_proj", "up_proj", "down_proj"})
+# Families that choose experts in fp32. Source: transformers modelling code (F.linear of the float32 hidden states).
+ROUTER_FP32 = frozenset(
+    [
+        "deepseek_v2",
+        "deepseek_v3",
+        "deepseek_v32",
+        "dots1",
+        "ernie4_5_moe",
+        "glm4_moe",
+        "glm4_moe_lite",
+        "glm_moe_dsa",
+        "kimi_k2",
+        "kimi_linear",
+        "nemotron_h",
+    ]
+)
+
 # What eager attention and activations do beside the usual. Source: transformers modelling code of each
 # (eager_attention_forward), transformers/activations.py (NewGELUActivation, FastGELUActivation).
 SOFTMAX_AS_IS = frozenset({"falcon", "gpt2", "gpt_oss"})
@@ -136,14 +156,45 @@ COMPOSED = frozenset({"gelu_new", "gelu_fast"})
 _SILENT = ("codegen", "gpt2", "gpt_neo", "gptj", "phi")  # whose config may not say its activation
 ACTIVATION: dict[str, str] = dict.fromkeys(_SILENT, "gelu_new")
 
-# Families that use torch's layer norm, a fused kernel that keeps its input as it is; all others use RMSNorm.
-# Source: transformers modelling code of each; models.csv norm_type says the same.
+FUSED_QKV = frozenset({"falcon", "gpt_neox", "phi3"})
+# By which name a config says how much of a branch's output is dropped in training, and what its class takes if silent.
+RESIDUAL_DROPOUT: dict[str, tuple[str, float]] = {
+    "gpt2": ("resid_pdrop", 0.1),
+    "gpt_bigcode": ("resid_pdrop", 0.1),
+    "gpt_neo": ("resid_dropout", 0.0),
+    "gptj": ("resid_pdrop", 0.0),
+    "opt": ("dropout", 0.1),
+    "phi": ("resid_pdrop", 0.0),
+    "phi3": ("resid_pdrop", 0.0),
+    "starcoder2": ("residual_dropout", 0.0),
+}
+
+# Norms of families that do not use Llama's RMSNorm. Source: transformers modelling code of each; models.csv norm_type
+# says which are layer norms.
+RMS_FP32 = frozenset(
+    (
+        "afmoe",
+        "flex_olmo",
+        "gemma",
+        "gemma2",
+        "gemma3_text",
+        "gemma3n_text",
+        "gemma4_text",
+        "gpt_oss",
+        "helium",
+        "nemotron_h",
+        "olmo2",
+        "olmo3",
+        "qwen3_5_moe_text",
+        "qwen3_5_text",
+        "qwen3_next",
+    )
+)
+LAYER_FP32 = frozenset({"cohere", "cohere2"})
 LAYER_NORM = frozenset(
     (
         "bloom",
         "codegen",
-        "cohere",
-        "cohere2",
         "falcon",
         "gpt2",
         "gpt_bigcode",
@@ -160,6 +211,16 @@ LAYER_NORM = frozenset(
         "starcoder2",
     )
 )
+
+
+def norm_of(model_type: str) -> Norm:
+    """Which norm the code of a family uses (see `Layer.norm`)."""
+    if model_type in LAYER_NORM:
+        return "layer"
+    if model_type in LAYER_FP32:
+        return "layer-fp32"
+    return "rms-fp32" if model_type in RMS_FP32 else "rms"
+
 
 # wrapper's model_type -> model_type of its language part, tower counter (or None: text only)
 WRAPPERS: dict[str, tuple[str, str | None]] = {
