@@ -39,6 +39,8 @@ def answer(allocated: float = 20, tokens: float = 1000, fits: float = 1.0) -> Es
             device_gib=device,
             low_gib=0.8 * device,
             high_gib=1.2 * device,
+            allocated_low_gib=0.8 * allocated,
+            allocated_high_gib=1.2 * allocated,
             phase="backward",
             lines={"all": device},
         ),

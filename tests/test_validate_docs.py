@@ -22,7 +22,15 @@ two,meta-llama/Llama-2-7b-hf,full,bf16-true,,,4096,yes,1,trl,Z9-1TB,1,none,25,Gi
 
 def estimate(_: Settings) -> Estimate:
     memory = Memory(
-        allocated_gib=22, reserved_gib=25, device_gib=26, low_gib=20, high_gib=30, phase="backward", lines={"all": 26}
+        allocated_gib=22,
+        reserved_gib=25,
+        device_gib=26,
+        low_gib=20,
+        high_gib=30,
+        allocated_low_gib=17,
+        allocated_high_gib=25,
+        phase="backward",
+        lines={"all": 26},
     )
     return Estimate(
         memory=memory,

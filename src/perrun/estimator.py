@@ -220,18 +220,21 @@ def answer(question: Question, calibration: Any = None, memory_fit: dict[str, fl
     """
     f = figures(question, calibration, memory_fit)
     has = usable_gib(question.gpu, question.rig)
-    spread = np.exp(RANGE_90 * (memory_fit["device_spread"] if memory_fit else reuse().spread))
-    device = float(f.device) / GIB
-    fixed = (float(f.device) - float(f.peak.allocated)) / GIB
+    fit = memory_fit or _memory_calibration()
+    spread, narrow = (float(np.exp(RANGE_90 * fit[name])) for name in ("device_spread", "allocated_spread"))
+    device, allocated = float(f.device) / GIB, float(f.peak.allocated) / GIB
+    fixed = device - allocated
     lines = {name: float(value) / GIB for name, value in f.peak.lines.items() if float(value) > 0}
     lines["allocator, context, communicator"] = fixed
     low, high = speed.tokens_range(question.setting, question.stack, float(f.tokens_per_s), calibration)
     found = Memory(
-        allocated_gib=float(f.peak.allocated) / GIB,
+        allocated_gib=allocated,
         reserved_gib=float(f.reserved) / GIB,
         device_gib=device,
         low_gib=device / spread,
         high_gib=device * spread,
+        allocated_low_gib=allocated / narrow,
+        allocated_high_gib=allocated * narrow,
         phase=memory.PHASES[int(f.peak.phase)],
         lines=lines,
     )

@@ -184,6 +184,8 @@ class Memory(Noun):
     device_gib: float = Field(description="shown by nvidia-smi")
     low_gib: float = Field(description="device, lower end of the 90 % range")
     high_gib: float = Field(description="device, upper end of the 90 % range")
+    allocated_low_gib: float = Field(description="allocated, lower end of the 90 % range")
+    allocated_high_gib: float = Field(description="allocated, upper end of the 90 % range")
     phase: str = Field(description="phase of the step that sets the peak")
     lines: dict[str, float] = Field(description="named lines; they sum to device_gib")
 

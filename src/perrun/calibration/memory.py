@@ -15,6 +15,7 @@ from perrun import estimator, memory
 from perrun.errors import InvalidInput, PerrunError
 from perrun.physics import allocator
 from perrun.runs import Settings
+from perrun.terms import Calibration
 from perrun.units import GIB
 
 PARAMETERS = ("pool_layer", "pool_logits", "pool_steps", "pool_extra", "pool_slack", "context_gib", "communicator_gib")
@@ -134,11 +135,14 @@ def fit(runs: list[Settings]) -> Fit:
 
     Deterministic. Standard errors from the Jacobian at the solution. Raises InvalidInput below 30 usable runs.
     """
+    return fit_rows(rows(runs))
+
+
+def fit_rows(found: list[Row]) -> Fit:
+    """As `fit`, on rows that are read already."""
     import scipy.optimize
 
     least_squares = cast(Any, scipy.optimize).least_squares  # scipy ships no types
-
-    found = rows(runs)
     if len(found) < MINIMUM_RUNS:
         raise InvalidInput(
             f"{len(found)} runs with known reserved or device memory", expected=f"at least {MINIMUM_RUNS} for a fit"
@@ -159,26 +163,50 @@ def fit(runs: list[Settings]) -> Fit:
     values = {name: round(float(v), 3) for name, v in zip(PARAMETERS, solved.x, strict=True)}
     left = residuals(np.array(list(values.values())), found)
     spread: npt.NDArray[np.float64] = cast(Any, np.linalg).pinv(solved.jac.T @ solved.jac) * float(np.mean(left**2))
-    errors = {name: round(float(e), 3) for name, e in zip(PARAMETERS, np.sqrt(np.diag(spread)), strict=True)}
+    errors = {name: round(float(e), 3) for name, e in zip(PARAMETERS, np.sqrt(np.abs(np.diag(spread))), strict=True)}
     return Fit(values, errors, left, found)
 
 
-def allocated_residuals(runs: list[Settings]) -> npt.NDArray[np.float64]:
-    """Log ratio of predicted to measured allocated peaks of runs that report them."""
-    pairs = [
-        (float(memory.peak(r.model.shape, r.setting, r.stack, stored_quantization(r)).allocated) / GIB, measured)
+def left_out_residuals(found: list[Row]) -> npt.NDArray[np.float64]:
+    """Log ratios of predicted to measured memory, each publication predicted by a fit on the others."""
+    left: list[npt.NDArray[np.float64]] = []
+    for source in sorted({row.source for row in found}):
+        others = [row for row in found if row.source != source]
+        if len(others) >= MINIMUM_RUNS:
+            values = np.array(list(fit_rows(others).values.values()))
+            left.append(residuals(values, [row for row in found if row.source == source]))
+    return np.concatenate(left)
+
+
+def allocated_residuals(runs: list[Settings]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Log ratio of predicted to measured allocated peaks of runs that report them, and the weight of each.
+
+    A publication weighs the square root of its rows: most come from one, whose stacks the closed form knows best.
+    """
+    found = [
+        (
+            r.run.source,
+            float(memory.peak(r.model.shape, r.setting, r.stack, stored_quantization(r)).allocated),
+            measured,
+        )
         for r in runs
         if r.measured.mem_kind == "allocated"
         and r.measured.outcome == "ok"
         and "memory" not in r.unscored
         and (measured := r.measured.peak_mem_gib)
     ]
-    return np.array([np.log(predicted / measured) for predicted, measured in pairs])
+    count = Counter(source for source, _, _ in found)
+    ratios = np.array([np.log(predicted / GIB / measured) for _, predicted, measured in found])
+    return ratios, np.array([count[source] ** -0.5 for source, _, _ in found])
 
 
-def spread_90(log_ratios: npt.NDArray[np.float64]) -> float:
-    """Standard deviation of the normal distribution whose central 90 % holds as much of the residuals."""
-    return round(float(np.quantile(np.abs(log_ratios), 0.90)) / estimator.RANGE_90, 3)
+def spread_90(log_ratios: npt.NDArray[np.float64], weights: npt.NDArray[np.float64] | None = None) -> float:
+    """Standard deviation of the normal distribution whose central 90 % holds as much (weight) of the residuals."""
+    size = np.abs(log_ratios)
+    weighed = np.ones_like(size) if weights is None else weights
+    order = np.argsort(size)
+    held = np.cumsum(weighed[order]) / weighed.sum()
+    return round(float(size[order][np.searchsorted(held, 0.90)]) / estimator.RANGE_90, 3)
 
 
 def fingerprint(runs: list[Settings]) -> str:
@@ -190,30 +218,26 @@ def fingerprint(runs: list[Settings]) -> str:
 # What decides a fit is known worse than the allocated peaks of the stacks that report them: rows from stacks that
 # nobody fitted anything to lie 5 to 20 % off. The probability that it fits uses at least this spread.
 LEAST_FIT_SPREAD = 0.04
+SOURCE = "perrun calibrate: allocated, reserved and device memory of measured runs"
 
 
-def table(runs: list[Settings]) -> list[dict[str, str]]:
-    """The rows of facts/memory_calibration.csv."""
+def calibrate(runs: list[Settings]) -> list[Calibration]:
+    """Parameters of the allocator and the spreads of memory, as rows of memory_calibration.csv. Raises as `fit`."""
     fitted = fit(runs)
-    allocated = allocated_residuals(runs)
-    on = fingerprint(runs)
-    source = "runs/ (allocated, reserved and device memory of measured runs)"
+    allocated, weights = allocated_residuals(runs)
+    # half of those who ask run a stack that some publication measured, half one that none did
+    both = np.concatenate([fitted.residuals, left_out_residuals(fitted.rows)])
+    narrow = spread_90(allocated, weights)
     spreads = {
-        "pool_least": (LEAST, ""),
-        "device_spread": (spread_90(fitted.residuals), ""),
-        "allocated_spread": (spread_90(allocated), ""),
-        "fit_spread": (max(spread_90(allocated), LEAST_FIT_SPREAD), ""),
+        "pool_least": LEAST,
+        "device_spread": spread_90(both),
+        "allocated_spread": narrow,
+        "fit_spread": max(narrow, LEAST_FIT_SPREAD),
     }
-    rows_ = [(name, value, str(fitted.errors[name]), len(fitted.rows)) for name, value in fitted.values.items()]
-    rows_ += [(name, value, error, allocated.size) for name, (value, error) in spreads.items()]
+    rows_ = [(name, value, fitted.errors[name], len(fitted.rows)) for name, value in fitted.values.items()]
+    rows_ += [(name, value, 0.0, allocated.size) for name, value in spreads.items()]
+    on = fingerprint(runs)
     return [
-        {
-            "parameter": name,
-            "value": str(value),
-            "standard_error": error,
-            "n": str(n),
-            "fitted_on": on,
-            "source": source,
-        }
+        Calibration(parameter=name, value=value, standard_error=error, n=n, fitted_on=on)
         for name, value, error, n in rows_
     ]

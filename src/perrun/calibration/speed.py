@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -250,15 +249,8 @@ def fit(runs: Iterable[Run | Settings | Skipped]) -> Fit:
     return Fit(calibration, errors, counts, fingerprint(data), data, out)
 
 
-def write(found: Fit, path: str | Path) -> None:
-    """calibration.csv: parameter, value, standard_error, n, fitted_on, source."""
-    text = ["parameter,value,standard_error,n,fitted_on,source"]
-    for row in found.rows():
-        source = (
-            f"perrun calibrate; prior: {PRIORS[row.parameter].source}"
-            if row.parameter in PRIORS
-            else ("perrun calibrate: quantiles of residuals with the publication left out")
-        )
-        error = f"{row.standard_error:.3g}" if row.standard_error else ""
-        text.append(f'{row.parameter},{row.value:.5g},{error},{row.n},{row.fitted_on},"{source}"')
-    Path(path).write_text("\n".join(text) + "\n", encoding="utf-8")
+def source(parameter: str) -> str:
+    """Where a row of calibration.csv comes from."""
+    if parameter in PRIORS:
+        return f"perrun calibrate; prior: {PRIORS[parameter].source}"
+    return "perrun calibrate: quantiles of residuals with the publication left out"

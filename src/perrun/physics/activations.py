@@ -62,9 +62,10 @@ class LayerBytes:
     input: the residual that enters (all that full checkpointing keeps). shared: the part of `saved` that is that
     very input. undropped: what checkpointing cannot drop. selective: what selective checkpointing keeps (see
     `selective_saved`). saved: what stays for backward without checkpointing. backward: the most that is alive inside
-    the layer while its backward runs, saved included; backward_sum: while the weighted sum of experts runs its own; backward_matmul: the same while the last matrix of the MLP runs
-    its backward (when a k-bit base holds an unpacked copy of it); backward_attention: while the attention runs its
-    own, when the MLP is done and, in eager code, `backward_scores` are alive.
+    the layer while its backward runs, saved included; backward_sum: while the weighted sum of experts runs its own;
+    backward_matmul: while the last matrix of the MLP runs its own (when a k-bit base holds an unpacked copy of it);
+    backward_attention: while the attention runs its own, when the MLP is done and, in eager code, `backward_scores` are
+    alive.
     """
 
     input: float

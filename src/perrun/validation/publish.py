@@ -47,7 +47,7 @@ def fit(seen: list[Settings]) -> Fits:
     from perrun.calibration import memory as memory_fit
     from perrun.calibration import speed as speed_fit
 
-    memory = {row["parameter"]: float(row["value"]) for row in memory_fit.table(seen)}
+    memory = {row.parameter: row.value for row in memory_fit.calibrate(seen)}
     return Fits(speed_fit.fit(seen).calibration, memory)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from perrun.errors import PerrunError
 from perrun.runs import Settings, Skipped
-from perrun.terms import Estimate, Run
+from perrun.terms import Estimate, Memory, Run
 from perrun.validation.scores import Point
 
 Estimator = Callable[[Settings], Estimate]
@@ -18,7 +18,8 @@ COMPARED = {
     "nvidia-smi": "device_gib",
     "unknown": "reserved_gib",
 }
-MEMORY_FIELDS = ("allocated_gib", "reserved_gib", "device_gib", "low_gib", "high_gib", "fits_probability")
+FIGURES = ("allocated_gib", "reserved_gib", "device_gib")
+MEMORY_FIELDS = (*FIGURES, "low_gib", "high_gib", "fits_probability")
 SPEED_FIELDS = ("tokens_per_s", "tokens_per_s_low", "tokens_per_s_high")
 
 
@@ -48,14 +49,18 @@ class Row:
         return own | ours
 
     def _predicted(self) -> dict[str, float | None]:
-        """Predicted figures; a figure is None when the row lacks what it depends on."""
+        """Predicted figures; a figure is None when the row lacks what it depends on.
+
+        low_gib and high_gib are the range of the figure that the row measured, of the device where it measured none.
+        """
         empty: dict[str, float | None] = dict.fromkeys((*MEMORY_FIELDS, *SPEED_FIELDS))
         if self.estimate is None or self.question is None:
             return empty
         known = dict(empty)
         if "memory" not in self.question.unpredictable:
             memory = self.estimate.memory
-            known |= {name: getattr(memory, name) for name in MEMORY_FIELDS if name != "fits_probability"}
+            known |= {name: getattr(memory, name) for name in FIGURES}
+            known["low_gib"], known["high_gib"] = memory_range(memory, self.question.measured.mem_kind)
         if "fit" not in self.question.unpredictable:
             known["fits_probability"] = self.estimate.fits_probability
         if "speed" not in self.question.unpredictable:
@@ -100,16 +105,22 @@ def measured_memory(question: Settings) -> list[tuple[str, float]]:
     return [(kind, value) for kind, value in figures.items() if value is not None and kind in COMPARED]
 
 
+def memory_range(memory: Memory, kind: str) -> tuple[float, float]:
+    """90 % range of one kind of memory [GiB]; reserved has the device's range, relative to its own figure."""
+    if COMPARED.get(kind) == "allocated_gib":
+        return memory.allocated_low_gib, memory.allocated_high_gib
+    share = getattr(memory, COMPARED.get(kind, "device_gib")) / memory.device_gib
+    return memory.low_gib * share, memory.high_gib * share
+
+
 def memory_points(row: Row) -> Iterator[Point]:
-    """Measured memory of a row beside its prediction. The published range is the device's, so that of another kind
-    is the same range relative to its own figure."""
+    """Measured memory of a row beside its prediction."""
     if row.question is None or row.estimate is None:
         return
     memory = row.estimate.memory
     for kind, value in measured_memory(row.question):
-        predicted = getattr(memory, COMPARED[kind])
-        share = predicted / memory.device_gib
-        yield point(row.question, kind, predicted, value, memory.low_gib * share, memory.high_gib * share)
+        low, high = memory_range(memory, kind)
+        yield point(row.question, kind, getattr(memory, COMPARED[kind]), value, low, high)
 
 
 def measured_speed(question: Settings) -> float | None:

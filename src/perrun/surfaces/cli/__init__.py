@@ -12,6 +12,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "fit": ("fit", "which methods fit on which rigs"),
     "compare": ("compare", "break-even between two rigs on one job"),
     "validate": ("validate", "predicted against measured runs"),
+    "calibrate": ("calibrate", "fit the laws' few constants on measured runs"),
     "prices": ("prices", "the price book: refresh, list, history, market, import, ..."),
     "rules": ("rules", "published rules of thumb, as their pages count"),
     "gpus": ("gpus", "known GPUs and their figures"),
