@@ -85,7 +85,7 @@ def test_documents(rows: list[v.Row], tmp_path: Path) -> None:
     readme.write_text(f"before\n{tables.START}\nold\n{tables.END}\nafter\n", encoding="utf-8")
     report = tables.Report(rows, rows, tables.answered(tmp_path, rows))
     outcomes = Outcomes(oom=4, oom_warned=0.75, ok=2, ok_allowed=1, may=0.5)
-    written = tables.write(tmp_path, report, outcomes, {}, {})
+    written = tables.write(tmp_path, report, outcomes, tables.Pairs({}, {}, None))
     page = (tmp_path / "docs" / "accuracy.md").read_text(encoding="utf-8")
     assert [path.name for path in written] == ["accuracy.md", "accuracy.svg", "README.md"]
     assert "| allocated | 1 | 10.0% | 10.0% |" in page

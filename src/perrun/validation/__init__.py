@@ -9,9 +9,11 @@ from pydantic import Field
 from perrun import runs
 from perrun.runs import Settings, Skipped
 from perrun.terms import Estimate, Noun
+from perrun.validation import breakeven
 from perrun.validation import paired as _paired
 from perrun.validation import rows as _rows
 from perrun.validation import scores as _scores
+from perrun.validation.breakeven import BreakEven
 from perrun.validation.rows import Estimator, Row
 from perrun.validation.scores import Broken, Outcomes, Point, Score
 
@@ -67,6 +69,7 @@ class PairsAnswer(Noun):
     rows: list[dict[str, Any]]
     scores: dict[str, Score] = Field(description="comparable pairs, and those that the notes call no single recipe")
     by_gpus: dict[str, Score]
+    break_even: BreakEven | None
     skipped: int
     broken: list[Broken]
 
@@ -157,10 +160,12 @@ def pairs(path: str | Path, *, estimate: Estimator | None = None) -> PairsAnswer
     scored = [_paired.score_pair(pair, lambda a, b: _paired.ratio(a, b, predict)) for pair in _paired.read(path)]
     points: list[Point] = [point for _, point in scored if point]
     scores = _scores.by(points, lambda point: point.kind)
+    advice = breakeven.score((row, point) for row, point in scored if point and row["comparable"])
     return PairsAnswer(
         rows=[row for row, _ in scored],
         scores=scores,
         by_gpus=_scores.by(points, lambda point: point.gpu),
+        break_even=advice,
         skipped=sum(1 for _, point in scored if point is None),
-        broken=_scores.broken("pairs", scores),
+        broken=_scores.broken("pairs", {**scores, "break-even": advice}),
     )

@@ -108,4 +108,5 @@ def publish(
     ranked = sorted(answered, key=lambda rival: rival.score.median if rival.score else 0)
     paired = checks.pairs(root / "runs" / PAIRS, estimate=estimate)
     report = tables.Report(inside, outside(asked), ranked)
-    return tables.write(root, report, checks.summary(inside).outcomes, paired.scores, paired.by_gpus)
+    found = tables.Pairs(paired.scores, paired.by_gpus, paired.break_even)
+    return tables.write(root, report, checks.summary(inside).outcomes, found)

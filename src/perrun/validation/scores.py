@@ -13,6 +13,7 @@ from perrun.terms import Noun
 FITS = 0.9
 FITS_NOT = 0.1
 EACH_SOURCE = "each source"
+COUNTS = {"oom_warned": "oom", "ok_allowed": "ok", "may": "ok"}  # what an outcome's share is of
 SOURCE = "source "
 
 
@@ -111,7 +112,7 @@ def outcomes(pairs: Iterable[tuple[float, str]]) -> Outcomes:
     )
 
 
-def broken(figure: str, scores: Mapping[str, Score | Outcomes | None]) -> list[Broken]:
+def broken(figure: str, scores: Mapping[str, Noun | None]) -> list[Broken]:
     """Budgets of `figure` (budgets.csv) that the scores by group do not keep; groups without enough runs are left.
 
     A budget for the group EACH_SOURCE holds for the scores of every publication, whose groups begin with SOURCE.
@@ -125,13 +126,13 @@ def broken(figure: str, scores: Mapping[str, Score | Outcomes | None]) -> list[B
     return found
 
 
-def _kept(row: dict[str, str], group: str, one: Score | Outcomes | None) -> Broken | None:
+def _kept(row: dict[str, str], group: str, one: Noun | None) -> Broken | None:
     """What breaks one budget; None when it is kept or there are too few runs to say."""
     if one is None:
         return None
     statistic = row["statistic"]
     value = getattr(one, statistic)
-    n = one.n if isinstance(one, Score) else one.oom if statistic == "oom_warned" else one.ok
+    n = getattr(one, COUNTS.get(statistic, "n"))
     low, high = tables.number(row["low"]), tables.number(row["high"])
     if value is None or n < int(row["min_n"]):
         return None

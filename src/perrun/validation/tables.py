@@ -1,11 +1,13 @@
 """The accuracy tables as Markdown, for docs/accuracy.md and README.md, and the one command that writes them."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
 from perrun.errors import InvalidInput
 from perrun.validation import plot, rivals
+from perrun.validation.breakeven import BreakEven
 from perrun.validation.rivals import Rival
 from perrun.validation.rows import Row, memory_points, speed_points
 from perrun.validation.scores import Outcomes, Point, Score, by, score
@@ -164,7 +166,21 @@ def skipped_table(found: Sequence[Row]) -> str:
     return table(("why a row is not predicted", "rows"), ([reason.replace("|", "/"), str(n)] for reason, n in rows))
 
 
-def page(report: Report, outcomes: Outcomes, pairs: Mapping[str, Score], pairs_by_gpus: Mapping[str, Score]) -> str:
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Scores of pairs by kind and by cards, and the advice that follows at the prices of the seed pages."""
+
+    by_kind: Mapping[str, Score]
+    by_gpus: Mapping[str, Score]
+    advice: BreakEven | None
+
+    def lines(self) -> list[str]:
+        said = f"the right advice in {percent(self.advice.right)} of {self.advice.n} verdicts" if self.advice else ""
+        told = f"Break-even of two cards at the prices of the seed pages: {said}.\n" if said else ""
+        return [scores("pairs", self.by_kind), told, scores("cards", self.by_gpus)]
+
+
+def page(report: Report, outcomes: Outcomes, pairs: Pairs) -> str:
     """docs/accuracy.md."""
     total, skipped = len(report.inside), sum(1 for row in report.inside if row.skipped)
     parts = [
@@ -176,8 +192,7 @@ def page(report: Report, outcomes: Outcomes, pairs: Mapping[str, Score], pairs_b
         "## Speed\n",
         report.speed_tables(),
         "### Pairs: one recipe on two cards, as the ratio of their speeds\n",
-        scores("pairs", pairs),
-        scores("cards", pairs_by_gpus),
+        *pairs.lines(),
         "## Rivals on the same rows\n",
         f"Each calculator was asked the same rows by its own functions on {_asked(report.rivals)} (`bench/rivals/`); "
         "`n` is what it answered. The rule and the constants of MFU are reckoned here.\n",
@@ -209,9 +224,7 @@ def between_markers(text: str, body: str, where: str) -> str:
     return f"{text[: start + len(START)]}\n{body}{text[end:]}"
 
 
-def write(
-    root: Path, report: Report, outcomes: Outcomes, pairs: Mapping[str, Score], by_gpus: Mapping[str, Score]
-) -> list[Path]:
+def write(root: Path, report: Report, outcomes: Outcomes, pairs: Pairs) -> list[Path]:
     """Writes docs/accuracy.md, docs/accuracy.svg and README.md's table below `root`; returns what was written."""
     docs = root / "docs"
     docs.mkdir(exist_ok=True)
@@ -226,7 +239,7 @@ def write(
         + f"\nGenerated on {date.today().isoformat()}; by method and GPU in [docs/accuracy.md](docs/accuracy.md).\n"
     )
     made = {
-        docs / "accuracy.md": page(report, outcomes, pairs, by_gpus),
+        docs / "accuracy.md": page(report, outcomes, pairs),
         docs / "accuracy.svg": drawing,
         readme: between_markers(readme.read_text(encoding="utf-8"), short, "README.md"),
     }

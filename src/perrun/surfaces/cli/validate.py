@@ -151,4 +151,9 @@ def _show_pairs(paired: Any, output: dict[str, Any]) -> None:
     print(f"{len(paired.rows)} pairs, {paired.skipped} refused")
     _table("pairs", paired.scores, output)
     _table("cards", paired.by_gpus, output)
+    if paired.break_even:
+        found = paired.break_even
+        print(
+            f"break-even at the prices of the seed pages: the right advice in {found.right:.1%} of {found.n} verdicts"
+        )
     _show_refused(paired.rows, output)
