@@ -391,3 +391,10 @@ def test_a_sample_of_the_grid_traces_to_the_same_bytes(model: str, method: str, 
     step = made.micro_step(int(row["micro_batch"]), 512)
     for phase in ("load", "forward", "loss", "saved", "backward", "after_backward"):
         assert getattr(step, phase) == pytest.approx(int(row[phase]), rel=0.01), phase
+
+
+def test_adapters_on_a_router_that_gives_two_tensors_are_refused_as_training_would_fail() -> None:
+    model = models.get("meta-llama/Llama-4-Scout-17B-16E-Instruct")
+    config = truncated(model.config | {"model_type": model.model_type}, 4)
+    with pytest.raises(InvalidInput, match="router"):
+        Tracer(Request(config, method="lora", attention="sdpa"), Recipe())

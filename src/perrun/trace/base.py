@@ -115,10 +115,25 @@ def _with_adapters(model: Net, request: "Request", recipe: Recipe) -> Net:
             adapted = peft.get_peft_model(model, lora)
     except ValueError as error:
         raise InvalidInput(f"peft refuses lora_targets {request.lora_targets} on this model ({error})") from error
+    _check_routers(adapted, request.lora_targets)
     for name, parameter in adapted.named_parameters():
         if parameter.requires_grad and "magnitude" not in name:
             parameter.data = parameter.data.to(DTYPES[recipe.adapter_dtype])
     return adapted
+
+
+def _check_routers(adapted: Net, wanted: str) -> None:
+    """Raises InvalidInput where an adapter stands on a router that is an nn.Linear but gives scores and logits.
+
+    peft's layer then asks a tuple for its dtype, and the first step of the real training fails too.
+    """
+    for name, module in adapted.named_modules():
+        base = getattr(module, "base_layer", None)
+        if isinstance(base, nn.Linear) and type(base).__name__.endswith("Router"):
+            raise InvalidInput(
+                f"peft's LoRA cannot run on {name.removeprefix('base_model.model.')}, which lora_targets {wanted} hits",
+                expected="targets without routers: attn, or module names joined by ','",
+            )
 
 
 def build(request: "Request", recipe: Recipe) -> Net:
