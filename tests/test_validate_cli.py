@@ -88,3 +88,15 @@ def test_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert found["predicted"]["speedup"] == pytest.approx(37740 / 16482, rel=0.15)
     assert found["predicted"]["speedup_low"] < found["predicted"]["speedup"] < found["predicted"]["speedup_high"]
     assert (unknown["line"], "Z9-1TB" in unknown["skipped"]) == (3, True)
+
+
+def test_the_shipped_runs_keep_every_budget(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(__file__).parents[1])
+    code = run(["validate", "--json"])
+    summary = json.loads(capsys.readouterr().out)["summary"]
+    assert summary["broken"] == []
+    assert code == 0
+    assert summary["predicted"] > 1400
+    assert {"allocated", "reserved", "nvidia-smi"} <= set(summary["memory"]["by_kind"])
