@@ -303,3 +303,13 @@ def test_explain_shows_every_line_of_the_first_plan_with_its_law(capsys):
     for line in first.cost_lines:
         assert f"{line.usd:9.2f}  {line.name}" in out
     assert first.offer.source in out
+
+
+def test_tokens_are_counted_with_and_without_padding() -> None:
+    job = {"method": "lora", "packing": False, "tokens_per_example": 500, "seq_len": 1024}
+    rig = terms.Rig(gpu="A100-SXM4-80GB")
+    padded = verbs.estimate("meta-llama/Llama-3.1-8B", rig, job, {"micro_batch": 8})
+    assert padded.processed_tokens_per_s is not None
+    assert padded.processed_tokens_per_s > 1.2 * padded.tokens_per_s  # eight rows are as long as their longest
+    packed = verbs.estimate("meta-llama/Llama-3.1-8B", rig, {"method": "lora", "packing": True}, {"micro_batch": 8})
+    assert packed.processed_tokens_per_s == pytest.approx(packed.tokens_per_s)

@@ -245,6 +245,7 @@ def answer(question: Question, calibration: Any = None, memory_fit: dict[str, fl
         tokens_per_s=float(f.tokens_per_s),
         tokens_per_s_low=low,
         tokens_per_s_high=high,
+        processed_tokens_per_s=float(speed.processed_tokens_per_s(question.setting, f.step_s)),
         step_s=float(f.step_s),
         time_lines={name: float(value) for name, value in f.time_lines.items()},
         fits_probability=fits,

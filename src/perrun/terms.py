@@ -216,6 +216,7 @@ class Estimate(Noun):
     tokens_per_s: float = Field(description="all GPUs, without padding")
     tokens_per_s_low: float = Field(description="lower end of the 80 % range")
     tokens_per_s_high: float = Field(description="upper end of the 80 % range")
+    processed_tokens_per_s: float | None = Field(default=None, description="all GPUs, padding included")
     step_s: float = Field(description="seconds of one optimizer step")
     time_lines: dict[str, float] = Field(description="named parts of one optimizer step [s]; they sum to step_s")
     fits_probability: Share = Field(description="that a step runs without running out of memory")

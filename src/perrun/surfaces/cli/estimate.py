@@ -78,6 +78,7 @@ def _lines(answer: Any) -> list[tuple[str, str]]:
             "tokens/s",
             f"{answer.tokens_per_s:,.0f} ({answer.tokens_per_s_low:,.0f}-{answer.tokens_per_s_high:,.0f}), all GPUs",
         ),
+        ("with padding", f"{answer.processed_tokens_per_s:,.0f} tokens/s"),
         ("optimizer step", f"{answer.step_s:.3f} s"),
         ("stack", f"{answer.assumed.get('framework')}, {answer.assumed.get('loss')} loss"),
     ]
