@@ -40,6 +40,11 @@ def known(id: str) -> Model:
     return model.model_copy(update=update)
 
 
+def ids() -> tuple[str, ...]:
+    """Ids of all models in the table, in its order."""
+    return tuple(_by_id())
+
+
 def _tail(id: str) -> str:
     return id.rsplit("/", 1)[-1].lower()
 

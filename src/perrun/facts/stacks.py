@@ -126,3 +126,8 @@ def get(framework: str) -> Stack:
 
 def all_stacks() -> tuple[Stack, ...]:
     return tuple({stack.framework: stack for stack in _by_name().values()}.values())
+
+
+def names() -> tuple[str, ...]:
+    """Every name and alias, in small letters."""
+    return tuple(_by_name())

@@ -8,6 +8,7 @@ from importlib import import_module
 # name -> (module, one line of help); the module holds a typer app called `app`.
 COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("plan", "rank what can be bought for a run: cost, hours, fit, verdict"),
+    "ask": ("ask", "a plan by the short form that people type"),
     "estimate": ("estimate", "memory and speed of a job on one rig"),
     "fit": ("fit", "which methods fit on which rigs"),
     "compare": ("compare", "break-even between two rigs on one job"),
