@@ -8,6 +8,7 @@ import contextlib
 import csv
 import io
 import os
+import re
 import shlex
 import tempfile
 import types
@@ -84,7 +85,7 @@ def first_output() -> str:
         code = cli.run(shlex.split(FIRST)[1:])
     if code:
         raise RuntimeError(f"{FIRST}: exit code {code}")
-    lines = out.getvalue().splitlines()
+    lines = re.sub(r"\d+ to \d+ days old", "... days old", out.getvalue()).splitlines()  # counted from today
     end = next(i for i, line in enumerate(lines) if line.startswith("Cheapest"))
     cut = [*lines[: 2 + SHOWN], f"... ({end - 2 - SHOWN} more)", "", *lines[end:]]
     return "```text\n" + "\n".join(cut) + "\n```\n"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perrun import cost
+from perrun import cost, overheads
 from perrun.errors import InvalidInput
 from perrun.facts import models
 from perrun.physics import billing
@@ -132,14 +132,14 @@ def test_an_unknown_billing_step_widens_the_range():
 
 def test_own_mean_time_between_interruptions_goes_first():
     own = offer(term="interruptible", mtbi_hours=50, interruption_class="<5%")
-    assert cost.hazards([own]).tolist() == [1 / 50]
-    assert cost.hazards([own], "high").tolist() == [1 / 50]
+    assert overheads.hazards([own]).tolist() == [1 / 50]
+    assert overheads.hazards([own], "high").tolist() == [1 / 50]
 
 
 def test_every_node_can_be_interrupted():
     two = offer(n_gpus=16, term="interruptible", mtbi_hours=50)
     two = two.model_copy(update={"rig": Rig(gpu="H100-SXM-80GB", n_gpus=16, n_nodes=2)})
-    assert cost.hazards([two]).tolist() == [2 / 50]
+    assert overheads.hazards([two]).tolist() == [2 / 50]
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,8 @@ def prices(quotes):
 def test_what_goes_in_comes_out(book):
     full = Quote(
         "cloud", "A100-80GB", 4, 8.5, DAYS[0], "https://cloud.example/prices", "prepaid-block", "m4", "eu", 2, "EUR",
-        7.7, 60.0, 3600.0, "disks", 0.1, 0.09, 25.0, 90.0, "5-10%", 50.0, (10, 24, 168), (24.0, 48.0), 256.0, "read me",
+        7.7, 60.0, 3600.0, "disks", 0.1, 0.2, 0.09, 0.02, 25.0, 90.0, "5-10%", 50.0, (10, 24, 168), (24.0, 48.0), 256.0,
+        "read me",
     )  # fmt: skip
     add(book, full, quote())
     assert book.latest() == [full, quote()]

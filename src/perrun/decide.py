@@ -3,12 +3,14 @@
 import math
 import statistics
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 from perrun import estimator, search, speed
 from perrun.errors import InvalidInput, MissingFact, NothingFits, PerrunError
 from perrun.facts import gpus
 from perrun.physics import allocator
+from perrun.prices import freshness
 from perrun.terms import Comparison, Job, Model, Offer, Rig, Side
 from perrun.units import SECONDS_PER_HOUR
 
@@ -19,10 +21,11 @@ MIN_FIT = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Dollars per GPU-hour and where they come from."""
+    """Dollars per GPU-hour, where they come from, and the days on which the offers behind them were seen."""
 
     usd: float
     source: str
+    days: tuple[date, ...] = ()
 
 
 def market_price(gpu: str, offers: list[Offer], term: str = "on-demand", provider: str | None = None) -> Price:
@@ -37,10 +40,10 @@ def market_price(gpu: str, offers: list[Offer], term: str = "on-demand", provide
             hint="give prices with --price-a and --price-b",
         )
     per_gpu = [o.usd_per_hour / o.rig.n_gpus for o in found]
-    newest = max(o.observed_at for o in found)
+    days = tuple(o.observed_at for o in found)
     if provider:
-        return Price(min(per_gpu), f"{provider}, {newest}")
-    return Price(statistics.median(per_gpu), f"median of {len(found)} {term} offers, newest {newest}")
+        return Price(min(per_gpu), f"{provider}, {max(days)}", days)
+    return Price(statistics.median(per_gpu), f"median of {len(found)} {term} offers, newest {max(days)}", days)
 
 
 def side(job: Job, model: Model, rig: Rig, price: Price, fixed: dict[str, Any]) -> Side:
@@ -135,7 +138,8 @@ def compare(
     """
     fixed = fixed or {}
     a, b = side(job, model, rig_a, price_a, fixed), side(job, model, rig_b, price_b, fixed)
-    found = compared(job, a, b, _range(job, model, b))
+    age = freshness.said((*price_a.days, *price_b.days))
+    found = compared(job, a, b, _range(job, model, b)).model_copy(update={"prices_age": age})
     if not fp8_too or not job.precision.startswith("bf16"):
         return found
     card = gpus.get(rig_b.gpu)

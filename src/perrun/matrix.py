@@ -7,6 +7,7 @@ from typing import Any
 from perrun import cost, search
 from perrun.errors import InvalidInput
 from perrun.facts import gpus
+from perrun.prices import freshness
 from perrun.terms import FitAnswer, FitCell, Job, Model, Offer, Rig
 from perrun.units import SECONDS_PER_HOUR
 
@@ -56,7 +57,9 @@ def fit(
         by_rig = {best.rig: best for best in found}
         reasons = {one.rig: one.reason for one in rejected}
         cells += [_cell(name, wanted, rig, by_rig.get(rig), reasons.get(rig), cheapest, model) for rig in asked]
-    return FitAnswer(job=job, methods=list(chosen), cells=cells)
+    shown = (cheapest[rig.gpu, rig.n_gpus] for rig in asked if (rig.gpu, rig.n_gpus) in cheapest)
+    age = freshness.said(offer.observed_at for offer in shown)
+    return FitAnswer(job=job, methods=list(chosen), cells=cells, prices_age=age)
 
 
 def _cheapest(offers: list[Offer]) -> dict[tuple[str, int], Offer]:

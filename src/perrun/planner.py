@@ -2,14 +2,16 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from perrun import cost, estimator, search
+from perrun import cost, estimator, overheads, search
 from perrun.errors import InvalidInput, NothingFits, PerrunError
 from perrun.facts import models
+from perrun.prices import freshness
 from perrun.strategies import ranks_per_copy
 from perrun.terms import Estimate, Job, Model, Offer, Plan, PlanAnswer, Rejected, Rig, Strategy
 from perrun.units import SECONDS_PER_HOUR
@@ -22,7 +24,11 @@ SORTS = ("usd", "hours", "usd_per_million_tokens", "fit")
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the user wants of a plan. fixed: strategy settings that are not searched, by their field names."""
+    """What the user wants of a plan. fixed: strategy settings that are not searched, by their field names.
+
+    n_gpus: run on so many GPUs, in the smallest machine of each provider that holds them. keep_days: days that the disk
+    is kept after the run. mtbi_hours: the user's own mean time between interruptions, instead of published classes.
+    """
 
     fixed: dict[str, Any] = field(default_factory=dict[str, Any])
     budget_usd: float | None = None
@@ -32,33 +38,40 @@ class Wish:
     regions: tuple[str, ...] = ()
     terms: tuple[str, ...] = ()
     max_gpus: int | None = None
+    n_gpus: int | None = None
+    keep_days: float = 0.0
+    mtbi_hours: float | None = None
     min_fit: float = DEFAULT_MIN_FIT
     sort: str = "usd"
     limit: int | None = None
 
 
-def plan(job: Job, offers: list[Offer], wish: Wish | None = None) -> PlanAnswer:
+def plan(job: Job, offers: list[Offer], wish: Wish | None = None, today: date | None = None) -> PlanAnswer:
     """Every offer that can run the job, cheapest first, each with its estimate and its bill.
 
+    today: the day from which the age of prices counts.
     Raises what `facts` raise for names, InvalidInput for an empty price book, for filters that exclude every offer
     and for a batch that cannot be shared, UnsupportedByGpu when no card can run the job at all, and NothingFits with
     the nearest miss when no rig holds it or no plan keeps the budget or the deadline.
     """
     wish = wish or Wish()
     model = models.get(job.model)
-    wanted = [offer for offer in offers if _wanted(offer, wish)]
+    wanted = [_own_mtbi(offer, wish) for offer in offers if _wanted(offer, wish)]
     _check_offers(offers, wanted, wish)
-    rigs = list(dict.fromkeys(offer.rig for offer in wanted))
+    if wish.n_gpus is not None:
+        wanted = _holding(wanted, wish.n_gpus)
+    rigs = list(dict.fromkeys(_used(offer.rig, wish) for offer in wanted))
     found, refused = search.best(job, model, rigs, wish.fixed, wish.min_fit)
     misses = [_miss(best, job, wish) for best in found if best.strategy is None]
     by_rig = {best.rig: best for best in found if best.strategy is not None}
     if not by_rig:
         raise _nothing(job, model, refused, misses, wish)
-    market = _market(job, model, [offer for offer in wanted if offer.rig in by_rig], by_rig)
+    market = _market(job, model, [offer for offer in wanted if _used(offer.rig, wish) in by_rig], by_rig, wish)
     order = _ranked(market, wish)
     shown = order[: wish.limit]
     cheapest, fastest = order[np.argmin(market.usd[order])], order[np.argmin(market.hours[order])]
-    built = _built(job, model, market, dict.fromkeys((*shown, cheapest, fastest)))
+    on_demand = {overheads.machine(o): o.usd_per_hour for o in offers if o.term == "on-demand"}
+    built = _built(job, model, market, dict.fromkeys((*shown, cheapest, fastest)), wish, on_demand)
     plans = sorted((built[i] for i in shown), key=lambda p: _key(p, wish.sort))
     return PlanAnswer(
         job=job,
@@ -67,7 +80,30 @@ def plan(job: Job, offers: list[Offer], wish: Wish | None = None) -> PlanAnswer:
         verdict=verdict(built[cheapest], built[fastest]),
         assumptions=assumptions(job, (plans or [built[cheapest]])[0]),
         prices_as_of=max(market.offers[i].observed_at for i in order),
+        prices_age=freshness.said((market.offers[i].observed_at for i in order), today),
     )
+
+
+def _own_mtbi(offer: Offer, wish: Wish) -> Offer:
+    if wish.mtbi_hours is None or offer.term not in overheads.STOPS:
+        return offer
+    return offer.model_copy(update={"mtbi_hours": wish.mtbi_hours})
+
+
+def _holding(offers: list[Offer], n_gpus: int) -> list[Offer]:
+    """The smallest machines that hold so many GPUs. Raises InvalidInput when there is none."""
+    found = cost.smallest_node(offers, n_gpus)
+    if not found:
+        largest = max(offer.rig.n_gpus for offer in offers)
+        raise InvalidInput(f"no offer holds {n_gpus} GPUs", expected=f"at most {largest}")
+    return found
+
+
+def _used(rig: Rig, wish: Wish) -> Rig:
+    """The part of a machine that the job runs on."""
+    if wish.n_gpus in (None, rig.n_gpus):
+        return rig
+    return rig.model_copy(update={"n_gpus": wish.n_gpus})
 
 
 # The floor of a market is what the cheapest host asked on that day, not something that can be bought: it is ranked
@@ -149,16 +185,18 @@ class _Market:
 
     offers: list[Offer]
     best: list[search.Best]
+    rigs: list[Rig]
     hours: Array
     usd: Array
     fits: Array
 
 
-def _market(job: Job, model: Model, offers: list[Offer], by_rig: dict[Rig, search.Best]) -> _Market:
-    best = [by_rig[offer.rig] for offer in offers]
+def _market(job: Job, model: Model, offers: list[Offer], by_rig: dict[Rig, search.Best], wish: Wish) -> _Market:
+    rigs = [_used(offer.rig, wish) for offer in offers]
+    best = [by_rig[rig] for rig in rigs]
     hours = job.tokens / np.array([one.tokens_per_s for one in best]) / SECONDS_PER_HOUR
-    usd = cost.totals(hours, job, model, offers)
-    return _Market(offers, best, hours, usd, np.array([one.fits for one in best]))
+    usd = cost.totals(hours, job, model, offers, used_gpus=wish.n_gpus, keep_days=wish.keep_days)
+    return _Market(offers, best, rigs, hours, usd, np.array([one.fits for one in best]))
 
 
 def _ranked(market: _Market, wish: Wish) -> list[int]:
@@ -172,19 +210,30 @@ def _ranked(market: _Market, wish: Wish) -> list[int]:
     return [int(i) for i in np.lexsort(keys) if within[i]]
 
 
-def _built(job: Job, model: Model, market: _Market, chosen: Iterable[int]) -> dict[int, Plan]:
-    """Full plans of some offers; each rig is estimated once."""
+def _built(
+    job: Job, model: Model, market: _Market, chosen: Iterable[int], wish: Wish, on_demand: dict[Any, float]
+) -> dict[int, Plan]:
+    """Full plans of some offers; each rig is estimated once. on_demand: prices by `overheads.machine`."""
     estimates: dict[Rig, Estimate] = {}
     strategies: list[Strategy] = []
     indices = list(chosen)
-    offers = [market.offers[i] for i in indices]
-    for i, offer in zip(indices, offers, strict=True):
+    offers, rigs = [market.offers[i] for i in indices], [market.rigs[i] for i in indices]
+    for i, rig in zip(indices, rigs, strict=True):
         strategy = market.best[i].strategy
         assert strategy is not None
         strategies.append(strategy)
-        if offer.rig not in estimates:
-            estimates[offer.rig] = estimator.answer(estimator.ask(job, strategy, offer.rig, model))
-    plans = cost.priced_all(job, model, offers, strategies, [estimates[offer.rig] for offer in offers])
+        if rig not in estimates:
+            estimates[rig] = estimator.answer(estimator.ask(job, strategy, rig, model))
+    plans = cost.priced_all(
+        job,
+        model,
+        offers,
+        strategies,
+        [estimates[rig] for rig in rigs],
+        used_gpus=wish.n_gpus,
+        keep_days=wish.keep_days,
+        on_demand=on_demand,
+    )
     return dict(zip(indices, plans, strict=True))
 
 
@@ -212,8 +261,13 @@ def short(number: float) -> str:
     return f"{number:,.2f}" if number >= LEAST_SAID or not number else f"{number:.2g}"
 
 
+def rig_said(plan_: Plan) -> str:
+    """The machine that is bought, and how much of it is used: '2 of 8x H100-SXM-80GB'."""
+    return f"{plan_.used_gpus} of {plan_.offer.rig}" if plan_.used_gpus else str(plan_.offer.rig)
+
+
 def _name(plan_: Plan) -> str:
-    return f"{plan_.offer.rig} at {plan_.offer.provider} ({plan_.offer.term})"
+    return f"{rig_said(plan_)} at {plan_.offer.provider} ({plan_.offer.term})"
 
 
 def verdict(cheapest: Plan, fastest: Plan) -> str:

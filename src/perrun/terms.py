@@ -245,9 +245,14 @@ class Offer(Noun):
     storage_usd_per_gb_month: float | None = Field(
         default=None, description="disk [USD per GB and month]; None: not known"
     )
+    stopped_storage_usd_per_gb_month: float | None = Field(
+        default=None, description="disk while the machine is stopped [USD per GB and month]; None: not known"
+    )
     egress_usd_per_gb: float | None = Field(default=None, description="traffic out [USD/GB]; None: not known")
+    ingress_usd_per_gb: float | None = Field(default=None, description="traffic in [USD/GB]; None: not known")
     deposit_usd: float | None = Field(default=None, description="smallest payment or balance that starts a machine")
     boot_s: float | None = Field(default=None, description="from order to shell, as the provider states [s]")
+    boot_billed: bool = Field(default=True, description="whether the meter runs while the machine boots")
     interruption_class: str | None = Field(default=None, description="share interrupted in a month, as published")
     ram_gib: float | None = Field(default=None, description="RAM of one node as sold [GiB]")
     mtbi_hours: Annotated[float, Field(gt=0)] | None = Field(
@@ -287,6 +292,14 @@ class Plan(Noun):
     usd_high: float = Field(description="upper end of the range [USD]")
     usd_per_million_tokens: float = Field(description="usd over the tokens of the run [USD]")
     cost_lines: list[CostLine] = Field(description="the bill")
+    used_gpus: int | None = Field(default=None, description="GPUs of the offer that the job uses; None: all of them")
+    startup_s: dict[str, float] = Field(
+        default_factory=dict[str, float], description="named parts of the wait before the first step [s]"
+    )
+    break_even_mtbi_hours: float | None = Field(
+        default=None,
+        description="interrupted oftener than this [h], the same machine on demand is cheaper; None: unknown",
+    )
     risk: str = Field(default="", description="what may go wrong with this offer, in words")
 
 
@@ -308,6 +321,7 @@ class PlanAnswer(Noun):
     verdict: str = Field(description="one line")
     assumptions: list[str] = Field(description="what the answer rests on")
     prices_as_of: date | None = Field(default=None, description="day of the newest price")
+    prices_age: str = Field(default="", description="how old the prices are, in words: over a week is said")
 
 
 class FitCell(Noun):
@@ -330,6 +344,7 @@ class FitAnswer(Noun):
     job: Job = Field(description="as understood")
     methods: list[str] = Field(description="the columns")
     cells: list[FitCell] = Field(description="row by row")
+    prices_age: str = Field(default="", description="how old the prices are, in words: over a week is said")
 
 
 class Side(Noun):
@@ -367,6 +382,7 @@ class Comparison(Noun):
     verdict: str = Field(description="one line")
     fp8: "Comparison | None" = Field(default=None, description="the same with FP8 on B, where B can")
     fp8_note: str = Field(default="", description="why there is no FP8 comparison")
+    prices_age: str = Field(default="", description="how old the prices are, in words: over a week is said")
 
 
 class Run(Noun):

@@ -106,7 +106,7 @@ def plan(
     known = offers(prices, as_of)
     if as_of is not None and not known:
         raise InvalidInput(f"no price was known on {as_of}", expected="a later day, YYYY-MM-DD")
-    return planner.plan(asked, known, planner.Wish(fixed=_checked(strategy), **wish))
+    return planner.plan(asked, known, planner.Wish(fixed=_checked(strategy), **wish), as_of)
 
 
 def estimate(

@@ -102,7 +102,7 @@ def break_even_hazard(price_ratio: Any, work: Any, checkpoint: Any, restart: Any
     """
     ratio, work, checkpoint, restart = np.broadcast_arrays(price_ratio, work, checkpoint, restart)
     low, high = np.full(ratio.shape, 1e-9), np.full(ratio.shape, 1e3)
-    for _ in range(80):
+    for _ in range(45):  # halves 28 nats to a relative 1e-12
         middle = np.sqrt(low * high)
         interval = np.minimum(daly_interval(checkpoint, middle), work)
         dearer = ratio * expected_hours(work, middle, interval, checkpoint, restart) > work

@@ -56,13 +56,23 @@ def billing(provider: str) -> dict[str, Any]:
         "billing_increment_s",
         "minimum_s",
         "storage_usd_per_gb_month",
+        "stopped_storage_usd_per_gb_month",
         "egress_usd_per_gb",
+        "ingress_usd_per_gb",
         "deposit_usd",
+        "deposit_hours",
         "boot_s",
     )
     return {name: float(row[name]) if row.get(name) else None for name in numbers} | {
-        "billed_while_stopped": row.get("billed_while_stopped", "")
+        "billed_while_stopped": row.get("billed_while_stopped", ""),
+        "boot_billed": row.get("boot_billed") != "no",
     }
+
+
+def _deposit(quote: Quote, known: dict[str, Any]) -> float | None:
+    """Smallest balance that starts the machine: a sum, or some hours of its price."""
+    hours = known["deposit_hours"]
+    return _first(quote.deposit_usd, known["deposit_usd"], hours and hours * quote.usd_per_hour)
 
 
 def offer_of(quote: Quote) -> Offer:
@@ -86,9 +96,14 @@ def offer_of(quote: Quote) -> Offer:
         minimum_s=_first(quote.minimum_s, known["minimum_s"], 0.0),
         billed_while_stopped=quote.billed_while_stopped or known["billed_while_stopped"],
         storage_usd_per_gb_month=_first(quote.storage_usd_per_gb_month, known["storage_usd_per_gb_month"]),
+        stopped_storage_usd_per_gb_month=_first(
+            quote.stopped_storage_usd_per_gb_month, known["stopped_storage_usd_per_gb_month"]
+        ),
         egress_usd_per_gb=_first(quote.egress_usd_per_gb, known["egress_usd_per_gb"]),
-        deposit_usd=_first(quote.deposit_usd, known["deposit_usd"]),
+        ingress_usd_per_gb=_first(quote.ingress_usd_per_gb, known["ingress_usd_per_gb"]),
+        deposit_usd=_deposit(quote, known),
         boot_s=_first(quote.boot_s, known["boot_s"]),
+        boot_billed=known["boot_billed"],
         interruption_class=quote.interruption_class
         or published.get((quote.provider, quote.instance, quote.region))
         or None,

@@ -33,7 +33,9 @@ class Quote(NamedTuple):
     minimum_s: float | None = None
     billed_while_stopped: str = ""
     storage_usd_per_gb_month: float | None = None
+    stopped_storage_usd_per_gb_month: float | None = None
     egress_usd_per_gb: float | None = None
+    ingress_usd_per_gb: float | None = None
     deposit_usd: float | None = None
     boot_s: float | None = None
     interruption_class: str = ""

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import date
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from perrun.errors import InvalidInput
-from perrun.prices.quote import Quote, product
+from perrun.prices.quote import PRODUCT, Quote, product
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -91,7 +92,9 @@ class _Maker:
             billing.c.minimum_s,
             billing.c.billed_while_stopped,
             billing.c.storage_usd_per_gb_month,
+            billing.c.stopped_storage_usd_per_gb_month,
             billing.c.egress_usd_per_gb,
+            billing.c.ingress_usd_per_gb,
             billing.c.deposit_usd,
             billing.c.boot_s,
             billing.c.interruption_class,
@@ -121,14 +124,16 @@ def quotes(connection: "Connection", as_of: date | None, where: dict[str, Any]) 
 
 
 def columns(connection: "Connection", as_of: date | None, where: dict[str, Any]) -> dict[str, list[Any]]:
-    """The figures of a market, column by column."""
+    """The figures of a market, column by column; of one product seen by several sources the price seen last."""
     from perrun.prices.book.schema import observations, offers
 
-    names = ("provider", "gpu", "n_gpus", "term", "usd_per_hour", "observed_at")
-    wanted = [offers.c[name] if name in offers.c else observations.c[name] for name in names]
+    figures = (observations.c.usd_per_hour, observations.c.observed_at)
+    wanted = [*(offers.c[name] for name in PRODUCT), *figures]
     rows = connection.execute(_filtered(_current(wanted, as_of), where)).all()
-    found = zip(*rows, strict=True) if rows else ((),) * len(names)
-    return {name: list(values) for name, values in zip(names, found, strict=True)}
+    size, day = len(PRODUCT), itemgetter(-1)
+    kept = {row[:size]: row for row in sorted(rows, key=day)}
+    found = zip(*kept.values(), strict=True) if kept else ((),) * len(wanted)
+    return {column.name: list(values) for column, values in zip(wanted, found, strict=True)}
 
 
 def history(connection: "Connection", since: date | None, where: dict[str, Any]) -> list[Quote]:

@@ -20,7 +20,9 @@ TERM_COLUMNS = (
     "minimum_s",
     "billed_while_stopped",
     "storage_usd_per_gb_month",
+    "stopped_storage_usd_per_gb_month",
     "egress_usd_per_gb",
+    "ingress_usd_per_gb",
     "deposit_usd",
     "boot_s",
     "interruption_class",
@@ -28,6 +30,8 @@ TERM_COLUMNS = (
     "note",
     "reference",
 )
+_TEXTS = ("billed_while_stopped", "interruption_class", "note", "reference")
+NO_TERMS = tuple("" if name in _TEXTS else None for name in TERM_COLUMNS)
 _terms = attrgetter(*TERM_COLUMNS[:-1], "source")
 
 
@@ -176,9 +180,8 @@ class Writer:
             for identity, known in self._known.items()
             if known[0] not in self._seen and known[1] is not None and identity not in spared
         ]
-        nothing = (None, None, "", None, None, None, None, "", None, "", "")
         for known in gone:
-            billing_id = self._billing.get(nothing) or self._new_billing(nothing)
+            billing_id = self._billing.get(NO_TERMS) or self._new_billing(NO_TERMS)
             self._observe(known, max(day, known[2] or day), None, None, billing_id)
         return len(gone)
 

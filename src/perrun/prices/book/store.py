@@ -152,7 +152,7 @@ class Book:
             return ask.quotes(connection, as_of, where)
 
     def columns(self, as_of: date | None = None, **where: Any) -> dict[str, list[Any]]:
-        """The same as columns: provider, gpu, n_gpus, term, usd_per_hour, observed_at.
+        """The same as columns: usd_per_hour, observed_at and what makes a product (provider, gpu, n_gpus, term, ...).
 
         where: provider, gpu, term, region, source (lists of names) and n_gpus.
         """

@@ -38,7 +38,7 @@ def parse(data: Any, today: date) -> Iterator[Quote]:
         if not size or base is None or not name or (number(row.get("reliability2")) or 1.0) < RELIABLE:
             continue
         memory = number(row.get("gpu_ram"))
-        up, storage = number(row.get("inet_up_cost")), number(row.get("storage_cost"))
+        storage = number(row.get("storage_cost")) or 0.0
         quote = Quote(
             provider="vast-ai",
             gpu=named(name, memory / KIB if memory else None),
@@ -48,8 +48,10 @@ def parse(data: Any, today: date) -> Iterator[Quote]:
             source="vast",
             instance=str(row.get("id", "")),
             region=text(row.get("geolocation")),
-            storage_usd_per_gb_month=storage or 0.0,
-            egress_usd_per_gb=up or 0.0,
+            storage_usd_per_gb_month=storage,
+            stopped_storage_usd_per_gb_month=storage,  # the disk bills in every state
+            egress_usd_per_gb=number(row.get("inet_up_cost")) or 0.0,
+            ingress_usd_per_gb=number(row.get("inet_down_cost")) or 0.0,
             ram_gib=_ram(row),
             note="a single host: it may be gone",
         )

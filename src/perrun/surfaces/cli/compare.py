@@ -58,6 +58,8 @@ def compare(
         print(f"With FP8: {found.fp8.verdict}.")
     elif found.fp8_note:
         print(f"FP8: {found.fp8_note}.")
+    if found.prices_age:
+        print(found.prices_age)
 
 
 def _table(found: Any) -> list[list[str]]:

@@ -35,6 +35,8 @@ def plan(one: Any) -> None:
     print(
         f"  {one.usd:9.2f}  total, at ${one.offer.usd_per_hour:.3f}/h seen {one.offer.observed_at}: {one.offer.source}"
     )
+    wait = ", ".join(f"{name} {seconds:,.0f} s" for name, seconds in one.startup_s.items())
+    print(f"  start-up: {wait}")
     if one.risk:
         print(f"  {one.risk}")
 

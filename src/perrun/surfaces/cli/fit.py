@@ -56,6 +56,8 @@ def fit(
     title = f"{model}, GiB needed of one GPU / there, $ per run"
     if show.rows(("rig", "$/h", *found.methods), table, output, title):
         print("✓ fits, ~ may fit, ✗ does not; the fastest strategy that fits, judged per GPU and never pooled")
+        if found.prices_age:
+            print(found.prices_age)
 
 
 def _price(cell: Any) -> str:

@@ -26,6 +26,7 @@ FIGURES = (
     "offer.rig.gpu",
     "offer.rig.n_gpus",
     "offer.rig.n_nodes",
+    "used_gpus",
     "offer.provider",
     "offer.instance",
     "offer.region",
@@ -65,6 +66,17 @@ def plan(
         list[str] | None, typer.Option("--term", metavar="TERM", help="on-demand, interruptible, prepaid-block, ...")
     ] = None,
     max_gpus: Annotated[int | None, typer.Option("--max-gpus", metavar="N", min=1, help="largest rig")] = None,
+    n_gpus: Annotated[
+        int | None,
+        typer.Option("--n-gpus", metavar="N", min=1, help="so many GPUs, in the smallest node sold that holds them"),
+    ] = None,
+    keep_days: Annotated[
+        float, typer.Option("--keep-days", metavar="DAYS", min=0, help="days that the disk is kept after the run")
+    ] = 0.0,
+    mtbi: Annotated[
+        float | None,
+        typer.Option("--mtbi", metavar="HOURS", help="your own mean time between interruptions"),
+    ] = None,
     budget: Annotated[float | None, typer.Option("--budget", metavar="USD", help="dollars per run at most")] = None,
     deadline: Annotated[float | None, typer.Option("--deadline", metavar="HOURS", help="hours at most")] = None,
     min_fit: Annotated[
@@ -102,11 +114,14 @@ def plan(
         regions=tuple(region or ()),
         terms=tuple(term or ()),
         max_gpus=max_gpus,
+        n_gpus=n_gpus,
+        keep_days=keep_days,
+        mtbi_hours=_above_zero("mtbi", mtbi),
         min_fit=min_fit,
         sort=_sort(sort),
         limit=SHOWN if limit is None else (limit or None),
     )
-    _print(answer, output, explained)
+    tell(answer, output, explained)
 
 
 def by_rules(name: str, model: str, given: dict[str, Any], output: dict[str, Any]) -> None:
@@ -160,10 +175,12 @@ def _sort(name: str) -> str:
 
 def row(plan_: Any) -> list[str]:
     """One plan as the cells of its row."""
+    from perrun.planner import rig_said
+
     offer, found = plan_.offer, plan_.estimate
     has = found.memory.device_gib
     return [
-        str(offer.rig),
+        rig_said(plan_),
         offer.provider,
         offer.term,
         f"{offer.usd_per_hour:.2f}",
@@ -184,7 +201,8 @@ def _usable(rig: Any) -> float:
     return estimator.usable_gib(gpus.get(rig.gpu), rig)
 
 
-def _print(answer: Any, output: dict[str, Any], explained: bool) -> None:
+def tell(answer: Any, output: dict[str, Any], explained: bool) -> None:
+    """Prints a plan in the form that was asked for."""
     from perrun.surfaces.cli import explain, show
 
     if output["json"]:
@@ -196,10 +214,13 @@ def _print(answer: Any, output: dict[str, Any], explained: bool) -> None:
     if not show.rows(COLUMNS, [row(one) for one in answer.plans], output):
         return
     print(answer.verdict)
+    if answer.plans and answer.plans[0].risk:
+        print(f"First row: {answer.plans[0].risk}.")
     print("\nRests on:")
     for line in answer.assumptions:
         print(f"  {line}")
     print(f"  prices as seen on the dates above, newest {answer.prices_as_of}; 90 % range of memory, 80 % of speed")
+    print(f"  {answer.prices_age}")
     _rejected(answer.rejected)
     if explained and answer.plans:
         explain.plan(answer.plans[0])
