@@ -223,3 +223,18 @@ def calibrate(
     if not found:
         raise refused[0]
     return found
+
+
+def ask(
+    text: str, *, prices: str | Path | None = None, as_of: date | None = None, **wish: Any
+) -> tuple[list[str], PlanAnswer]:
+    """What a short question was read as, word by word, and the plan that answers it.
+
+    wish: fields of `perrun.planner.Wish` beside those that the text says. Raises InvalidInput for words that are not
+    understood, and what `plan` raises.
+    """
+    from perrun import ask as grammar
+
+    asked = grammar.parse(text, {offer.provider for offer in offers(prices, as_of)})
+    answer = plan(asked.model, asked.job, asked.strategy, prices=prices, as_of=as_of, **{**wish, **asked.wish})
+    return asked.understood, answer
