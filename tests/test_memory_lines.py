@@ -79,6 +79,12 @@ def test_full_checkpointing_keeps_one_input_a_layer() -> None:
     assert found["saved activations"] == TOKENS * 32 * 2 * 4096
 
 
+def test_tensor_ranks_split_what_is_kept_by_its_tokens() -> None:
+    # sequence parallelism (arXiv 2205.05198, table 2): full recomputation keeps 2 s b h L / t
+    found = lines(method="full", checkpointing="full", fused_ce=True, gpus=8, tp=8, framework="torchtitan").pools
+    assert found["saved activations"] == TOKENS * 32 * 2 * 4096 / 8
+
+
 def test_what_one_layer_adds_while_it_runs_backward() -> None:
     # without checkpointing, beside what was kept: RMSNorm's five fp32 gradients at the end of the model win over the
     # three gradients round the product of the MLP, less the product itself, of which the down projection is done

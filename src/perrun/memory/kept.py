@@ -94,13 +94,16 @@ class Activations:
 def of_layers(
     shape: Shape, setting: Setting, stack: Stack, how: activations.Regime, w: Weights, tokens: Any
 ) -> Activations:
-    """Activations of a micro batch of `tokens` on one GPU, split by tensor and pipeline parallel ranks."""
+    """Activations of a micro batch of `tokens` on one GPU, split by tensor and pipeline parallel ranks.
+
+    Tensor ranks split the residual stream too, by its tokens: every stack here that has them runs sequence
+    parallelism (Korthikanti et al., arXiv 2205.05198; Megatron-LM, NeMo, torchtitan).
+    """
     layers = _layers(shape, how, setting.lora_rank if setting.adapters else 0.0)
     if how.residual > how_embedding(stack, how):  # the first layer's input is the embedding, in 16 bits
         layers["input"] -= 2.0 * shape.hidden_size
     per_token = kept_by_layers(layers, setting.checkpointing, stack.reentrant, setting.seq_len)
     tp, pp = (np.asarray(degree, dtype=float) for degree in (setting.tp, setting.pp))
-    whole_inputs = setting.checkpointing in ("full", "unsloth")  # the residual stream is not split by tensor ranks
     merged_kept, merged, merged_gradient, merged_attention = _merged(shape, setting, how)
     elementwise = tokens * per_token.elementwise / tp + merged + merged_gradient
     summed = tokens * per_token.summed / tp + merged
@@ -110,7 +113,7 @@ def of_layers(
     unpacks = 2.0 * w.largest_matrix if w.base_dtype in ("nf4", "int8") else 0.0
     product = tokens * per_token.matmul / tp + merged + merged_gradient + unpacks
     return Activations(
-        kept=tokens * per_token.kept / (pp if whole_inputs else tp * pp) + merged_kept,
+        kept=tokens * per_token.kept / (tp * pp) + merged_kept,
         backward=plain,
         attention=attention,
         unpacked=np.maximum(product - plain, 0.0),
