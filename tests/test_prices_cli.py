@@ -151,11 +151,11 @@ def test_a_price_that_cannot_be_is_held_back_until_somebody_decides(call, folder
     _, out, _ = call("import", file)
     assert "held back: acme 1x H100 SXM on-demand" in out
     assert "cents taken for dollars?" in out
-    code, out, _ = call("check")
+    code, out, _ = call("check", "--json")
     assert code == 1
-    ids = [line.partition(":")[0] for line in out.splitlines() if "acme" in line]
+    ids = [one["id"] for one in json.loads(out)["held"] if one["provider"] == "acme"]
     code, out, _ = call("check", "--accept", ids[0], "--drop", ids[1])
-    assert (code, "1 doubtful" in out) == (1, True)  # it is stored now and still doubtful
+    assert (code, "0 held back, 1 stored but doubtful" in out) == (1, True)
     _, out, _ = call("list", "--provider", "acme", "--json")
     assert [row["usd_per_hour"] for row in json.loads(out)] == [250.0]
 
@@ -212,13 +212,20 @@ def test_refresh_says_what_came_of_each_source(call, folder, monkeypatch):
         listing = folder / "pages.csv"
         listing.write_text(f"good,{server.url}/good\nbad,{server.url}/bad\n")
         monkeypatch.setenv("PERRUN_PRICE_PAGES", str(listing))
-        code, out, _ = call("refresh", "--source", "good", "--source", "bad", "--timeout", 5)
+        code, out, _ = call("refresh", "--source", "good", "--source", "bad", "--timeout", 5, "--csv")
+        good, bad = csv.DictReader(io.StringIO(out))
         assert code == 0
-        assert "good: 1 new, 0 changed, 0 same, 0 gone, 0 held back" in out
-        assert "bad: failed, its previous prices stay: " in out
+        assert (good["source"], good["new"], good["gone"], good["held back"]) == ("good", "1", "0", "0")
+        assert "failed, its previous prices stay" in bad["to know"]
         code, _, err = call("refresh", "--source", "bad", "--timeout", 5)
         assert code == 2
         assert "no source answered" in err
+        code, out, err = call("refresh", "--source", "bad", "--json")
+        assert (code, err) == (2, "")
+        assert "HTTP 404" in json.loads(out)[0]["error"]
+        asked = len(server.asked)
+        code, out, _ = call("refresh", "--source", "good", "--due")
+        assert (code, "nothing is due" in out, len(server.asked)) == (0, True, asked)
 
 
 def test_interruption_report(call):

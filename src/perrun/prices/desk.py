@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -140,9 +140,14 @@ def import_file(
     return Imported(source, added, problems, sifted.held)
 
 
-def export(book: Book, chosen: Filter, as_of: date | None = None) -> str:
-    """Offers as a price file, which `import_file` takes back."""
-    return files.as_csv(find(book, chosen, as_of))
+def wanted(book: Book, names: list[str] | None = None, due: bool = False) -> list[str]:
+    """The named sources, or all; with `due` those that were not stored within a week. Raises UnknownName."""
+    chosen = [source.name for source in sources.chosen(names)]
+    if not due:
+        return chosen
+    stored = {state.name: state.stored_at for state in book.sources()}
+    limit = datetime.now(UTC) - WEEK
+    return [name for name in chosen if (seen := stored.get(name)) is None or seen <= limit]
 
 
 def refreshed(

@@ -64,7 +64,8 @@ def refresh(
             if told is not None:
                 told(outcome)
         publish.publish(book)
-    return outcomes
+    order = [source.name for source in asked]
+    return sorted(outcomes, key=lambda outcome: order.index(outcome.source))
 
 
 def _ask(asked: list[Source], timeout_s: float, today: date) -> Iterable["_Answer | Outcome"]:

@@ -60,8 +60,16 @@ OUTPUT = (
     Flag("markdown", bool, ("--markdown",), "the rows as a Markdown table", False),
     Flag("html", bool, ("--html",), "the rows as an HTML table", False),
 )
-METAVARS: dict[Any, str] = {int: "N", float: "X", str: "WORD"}
-GROUPS = {"job": JOB, "strategy": STRATEGY, "output": OUTPUT}
+OFFERS = (
+    Flag("gpu", list[str], ("--gpu",), "only these cards; a name that fits several means all"),
+    Flag("provider", list[str], ("--provider",), "only these providers"),
+    Flag("term", list[str], ("--term",), "on-demand, interruptible, reserved, prepaid-block, ..."),
+    Flag("region", list[str], ("--region",), "only these regions"),
+    Flag("instance", list[str], ("--instance",), "only these machines"),
+    Flag("n_gpus", int, ("--n-gpus",), "only machines with so many GPUs"),
+)
+METAVARS: dict[Any, str] = {int: "N", float: "X", str: "WORD", list[str]: "NAME"}
+GROUPS = {"job": JOB, "strategy": STRATEGY, "output": OUTPUT, "offers": OFFERS}
 Explain = Annotated[bool, typer.Option("--explain", help="every line with its law and its source")]
 
 

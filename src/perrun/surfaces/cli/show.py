@@ -108,4 +108,9 @@ def as_json(answer: Any) -> None:
     if hasattr(answer, "model_dump_json"):
         print(answer.model_dump_json(indent=2))
     else:
-        print(json.dumps(answer, indent=2, default=str))
+        print(json_text(answer), end="")
+
+
+def json_text(answer: Any) -> str:
+    """Plain data as JSON."""
+    return json.dumps(answer, indent=2, default=str) + "\n"
