@@ -115,6 +115,51 @@ def test_storage_of_a_volume():
     assert lines["storage"].usd == pytest.approx(0.08 * gb * (730 + lines["start-up"].quantity) / 730, rel=1e-3)
 
 
+def test_a_disk_that_is_kept_stopped():
+    # runs for no money at all, then 30 days at $0.20/GB-month; a month of the bill has 730 h
+    lines = bill(1.0, offer(stopped_storage_usd_per_gb_month=0.20), keep_days=30)
+    gb = 50 + GB_OF_8B + 2 * 12 * 41_943_040 / 1e9
+    assert lines["stopped disk"].usd == pytest.approx(0.20 * gb * 720 / 730)
+    assert "stopped disk" not in bill(1.0, offer(stopped_storage_usd_per_gb_month=0.20))
+
+
+def test_a_run_that_waits_for_its_next_machine_pays_for_the_disk():
+    # interrupted every 10 h, the next machine comes after a minute (priors.csv): the disk bills meanwhile
+    waits = offer(term="interruptible", mtbi_hours=10, stopped_storage_usd_per_gb_month=0.20)
+    stops = overheads.interruption(100.0, cost.moves(JOB, MODEL), [waits])
+    line = bill(100.0, waits)["stopped disk"]
+    gb = 50 + GB_OF_8B + 2 * 12 * 41_943_040 / 1e9
+    assert stops.expected[0] > 10
+    assert line.quantity == pytest.approx(gb * stops.expected[0] * 60 / 3600 / 730)
+
+
+def test_traffic_in_is_billed_where_the_provider_bills_it():
+    # Vast.ai hosts: both ways by the GB; the weights and an image of 8 GB come in
+    lines = bill(1.0, offer(ingress_usd_per_gb=0.02))
+    assert lines["ingress"].usd == pytest.approx(0.02 * (GB_OF_8B + 8), rel=1e-6)
+
+
+def test_the_queue_is_never_billed_and_the_boot_not_where_the_meter_starts_behind_it():
+    boots, ready = offer(boot_s=300), offer(boot_s=300, boot_billed=False)
+    parts = overheads.startup_parts(cost.moves(JOB, MODEL), [boots])
+    assert parts["queue"][0] == 60
+    hours = [bill(1.0, one)["start-up"].quantity for one in (boots, ready)]
+    assert hours[0] - hours[1] == pytest.approx(300 / 3600)
+    assert hours[0] == pytest.approx(sum(s[0] for name, s in parts.items() if name != "queue") / 3600)
+
+
+@pytest.mark.parametrize("work", [5.0, 200.0])
+def test_at_the_break_even_hazard_an_interruptible_run_costs_what_it_costs_on_demand(work):
+    spot = offer(1.0, term="interruptible")
+    gb = cost.moves(JOB, MODEL)
+    (every,) = overheads.break_even_mtbi(work, gb, [spot], {overheads.machine(spot): 1.5})
+    stops = overheads.interruption(work, gb, [spot.model_copy(update={"mtbi_hours": float(every)})])
+    hours = work + stops.saving_hours[0] + stops.lost_hours[0]
+    assert hours * 1.0 == pytest.approx(work * 1.5, rel=1e-4)
+    assert np.isnan(overheads.break_even_mtbi(work, gb, [spot], {})).all()
+    assert np.isnan(overheads.break_even_mtbi(work, gb, [offer()], {overheads.machine(offer()): 1.5})).all()
+
+
 def test_egress_of_a_full_model():
     full = Job(model=JOB.model, method="full")
     lines = {line.name: line for line in cost.cost_lines(1.0, full, MODEL, offer(egress_usd_per_gb=0.09))}
@@ -169,6 +214,9 @@ OFFERS = st.builds(
     minimum_s=st.sampled_from([0, 60, 3600]),
     storage_usd_per_gb_month=st.sampled_from([None, 0.08, 0.2]),
     egress_usd_per_gb=st.sampled_from([None, 0.0, 0.09]),
+    stopped_storage_usd_per_gb_month=st.sampled_from([None, 0.2]),
+    ingress_usd_per_gb=st.sampled_from([None, 0.02]),
+    boot_billed=st.booleans(),
     mtbi_hours=st.sampled_from([None, 5.0, 500.0]),
     block_gpu_hours=st.sampled_from([(), BLOCKS]),
 )

@@ -203,16 +203,21 @@ def test_migrations_lead_to_the_tables_that_the_code_uses(book):
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
 
 
-def test_migrations_can_be_taken_back(book):
+def _downgrade(book, revision):
     from alembic import command
     from alembic.config import Config
-    from sqlalchemy import inspect
 
     config = Config()
     config.set_main_option("script_location", "perrun.prices.book:migrations")
-    with book.engine.connect().execution_options(writes=True) as connection, connection.begin():
+    with book.writing() as connection:
         config.attributes["connection"] = connection
-        command.downgrade(config, "base")
+        command.downgrade(config, revision)
+
+
+def test_migrations_can_be_taken_back(book):
+    from sqlalchemy import inspect
+
+    _downgrade(book, "base")
     with book.engine.connect() as connection:
         assert inspect(connection).get_table_names() == ["alembic_version"]
 
@@ -269,13 +274,42 @@ def test_a_lock_that_ran_out_is_taken_over(book):
     [
         ("no url", InvalidInput, "no database URL"),
         ("mysql://x/y", InvalidInput, "no price book in mysql"),
-        ("postgresql://perrun:secret@127.0.0.1:9/x", Unavailable, "cannot be opened"),
+        ("postgresql://perrun:secret@127.0.0.1:9/x", Unavailable, "does not answer"),
     ],
 )
 def test_a_database_that_cannot_be(url, error, match):
     with pytest.raises(error, match=match) as caught:
         Book(url)
     assert "secret" not in str(caught.value)
+
+
+def test_a_file_that_is_no_database_and_a_book_of_a_newer_perrun(tmp_path):
+    (tmp_path / "text.db").write_text("no database at all, but a text of some length" * 40)
+    with pytest.raises(Unavailable, match="does not answer: file is not a database"):
+        Book(f"sqlite:///{tmp_path}/text.db")
+    with Book(f"sqlite:///{tmp_path}/new.db") as book, book.writing() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(Unavailable, match="newer perrun"):
+        Book(f"sqlite:///{tmp_path}/new.db")
+
+
+def test_a_book_of_the_first_schema_opens_with_its_prices(url):
+    """Downgraded with a price in it, opened again: the price is there, and terms that came later can be stored."""
+    with Book(url) as book:
+        add(book, quote(storage_usd_per_gb_month=0.1))
+        _downgrade(book, "0001")
+    with Book(url) as book:
+        assert prices(book.latest()) == {"m1": 2.0}
+        add(book, quote(day=DAYS[1], ingress_usd_per_gb=0.02, stopped_storage_usd_per_gb_month=0.2), day=DAYS[1])
+        (found,) = book.latest()
+        assert (found.ingress_usd_per_gb, found.stopped_storage_usd_per_gb_month) == (0.02, 0.2)
+
+
+def test_of_one_product_from_two_sources_the_market_counts_the_newer(book):
+    add(book, quote(usd=2.6), source="one")
+    add(book, quote(usd=2.0, day=DAYS[1]), quote("m2", usd=4.0, day=DAYS[1]), source="two", day=DAYS[1])
+    assert sorted(book.columns()["usd_per_hour"]) == [2.0, 4.0]
+    assert book.columns(as_of=DAYS[0])["usd_per_hour"] == [2.6]
 
 
 LISTS = st.dictionaries(

@@ -3,12 +3,14 @@
 import csv
 import io
 import json
+import os
 from datetime import date
 
 import pytest
 
 from loopback import Reply, serving
-from perrun.prices import snapshot
+from perrun.prices import desk, snapshot
+from perrun.prices.quote import Quote
 from perrun.surfaces.cli import run
 
 HEADER = "provider,gpu,n_gpus,usd_per_hour,observed_at"
@@ -122,10 +124,10 @@ def test_a_plan_of_a_past_day_asks_the_book(call, mine):
 
 def test_what_another_machine_refreshed_can_be_published_here(call, folder, mine):
     call("import", mine)
-    (folder / "data" / snapshot.PUBLISHED).unlink()
+    (folder / "data" / "published.csv").unlink()
     assert not [offer for offer in snapshot.offers() if offer.provider == "acme"]
     code, out, _ = call("publish")
-    assert (code, out.strip()) == (0, str(folder / "data" / snapshot.PUBLISHED))
+    assert (code, out.strip()) == (0, str(folder / "data" / "published.csv"))
     assert [offer for offer in snapshot.offers() if offer.provider == "acme"]
 
 
@@ -237,6 +239,61 @@ def test_interruption_report(call):
     found = json.loads(out)
     assert found["value"]["mtbi_hours"] == 20
     assert found["low"] == found["high"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("list",), ("history", "--gpu", "l4"), ("market",), ("export",), ("sources",), ("check",), ("publish",)],
+)
+def test_every_answer_can_be_had_as_json(call, words):
+    code, out, _ = call(*words, "--json")
+    assert code == 0
+    assert json.loads(out) or words == ("check",)
+
+
+def test_an_import_as_json_lists_what_it_left_out_and_held_back(call, mine):
+    with mine.open("a") as file:
+        file.write("acme,H1000,8,5,2026-11-20,reserved\nacme,L40S,1,99,2026-11-20,on-demand\n")
+    code, out, _ = call("import", mine, "--partial", "--json")
+    found = json.loads(out)
+    assert (code, found["new"], found["quarantined"]) == (0, 2, 1)
+    assert [(one["line"], one["column"]) for one in found["left_out"]] == [(4, "gpu")]
+    assert [one["gpu"] for one in found["held"]] == ["L40S"]
+
+
+def test_every_age_is_in_the_rows(call):
+    _, out, _ = call("list", "--provider", "lowcostgpu", "--json")
+    assert {row["age_days"] for row in json.loads(out)} == {(date.today() - date(2026, 10, 19)).days}
+
+
+def test_a_price_without_its_count_is_never_published(call):
+    """A source can say a card without a count; it waits, and cannot be accepted."""
+    with desk.opened() as book:
+        half = Quote("acme", "L4-24GB", 0, 0.4, date(2026, 11, 20), "acme")
+        book.add("acme", [], held=[(half, "no count")], complete=False)
+        (waiting,) = book.held()
+    code, _, err = call("check", "--accept", waiting.id)
+    assert (code, "the fields of a GPU belong together" in err) == (2, True)
+    assert call("check", "--drop", waiting.id)[0] == 0
+
+
+def test_each_book_publishes_for_itself(call, folder, mine, monkeypatch):
+    call("import", mine)
+    monkeypatch.setenv("PERRUN_DATABASE_URL", f"sqlite:///{folder}/elsewhere.db")
+    assert not [offer for offer in snapshot.offers() if offer.provider == "acme"]
+    call("import", mine)
+    assert [offer for offer in snapshot.offers() if offer.provider == "acme"]
+    assert len(list((folder / "data").glob("published*.csv"))) == 2
+
+
+def test_what_a_kill_left_half_written_is_swept(call, folder, mine):
+    call("import", mine)
+    old, fresh = folder / "data" / ".begun-old", folder / "data" / ".begun-fresh"
+    for file in (old, fresh):
+        file.write_text("half")
+    os.utime(old, (0, 0))
+    call("publish")
+    assert (old.exists(), fresh.exists()) == (False, True)
 
 
 def test_another_database_by_its_url(call, folder, monkeypatch):

@@ -104,6 +104,19 @@ def test_a_file_that_is_none(tmp_path):
         files.read(write(tmp_path, HEADER + "\n"))
 
 
+def test_capacity_blocks_can_be_named_by_their_scheme(tmp_path):
+    # whole days up to two weeks, then weeks up to half a year
+    file = tmp_path / "blocks.csv"
+    file.write_text(
+        "provider,gpu,n_gpus,usd_per_hour,observed_at,term,reservation_hours\n"
+        "aws,H100 SXM,8,31.46,2026-11-20,reserved,capacity-blocks\n"
+    )
+    (quote,) = files.load(file)
+    assert quote.reservation_hours[:2] == (24.0, 48.0)
+    assert quote.reservation_hours[13:15] == (14 * 24.0, 21 * 24.0)
+    assert quote.reservation_hours[-1] == 182 * 24.0
+
+
 def test_another_currency_needs_a_rate_with_its_date(tmp_path):
     header = "provider,gpu,n_gpus,price_per_hour,currency,usd_per_currency,rate_as_of,observed_at"
     (quote,) = files.load(write(tmp_path, f"{header}\nseeweb,L40S,1,2.00,eur,1.10,2026-11-01,2026-11-01\n"))

@@ -34,6 +34,7 @@ def reasons(*quotes, before=None):
         (quote(2.5 * 730), "per month"),
         (quote(20.0 * 730), "per month"),
         (quote(2.5, n_gpus=8), "the price of one GPU"),
+        (quote(240.0, n_gpus=8), "the price of 8 taken for that of one GPU"),
         (quote(0.01), "costs"),
         (quote(0.01, gpu="B200-180GB"), "costs"),  # a catalogue once listed a B200 so
     ],
@@ -60,6 +61,21 @@ def test_interruptible_above_on_demand_is_noticed():
 def test_eight_at_the_price_of_one_is_noticed():
     (reason,) = reasons(quote(2.9), quote(2.9, n_gpus=8, gpu="H100-SXM-80GB"))
     assert "one" in reason
+
+
+def test_the_fields_of_a_gpu_come_together_or_wait():
+    sifted = checks.sift([quote(2.0, n_gpus=0), quote(2.0, gpu=""), quote(2.0)], {})
+    assert sifted.good == [quote(2.0)]
+    assert [reason.partition(" at ")[0] for _, reason in sifted.held] == [
+        "H100-SXM-80GB without a count",
+        "1 GPUs without a card",
+    ]
+
+
+def test_an_owned_card_may_cost_its_power_alone():
+    # 0.7 kW x $0.20/kWh, written off: below what anybody sells an H100 for
+    assert reasons(quote(0.14, term="owned")) == []
+    assert reasons(quote(0.14))
 
 
 def test_jumps_are_measured_from_the_last_price():
@@ -90,11 +106,13 @@ def test_quartiles_by_hand():
 
 
 def test_change_since_the_earlier_market():
-    before = market.columns_of([quote(2.0), quote(4.0)])
-    (one,) = market.markets(market.columns_of([quote(2.7), quote(3.9)]), before)
+    before, later = market.columns_of([quote(2.0), quote(4.0)]), date(2026, 11, 8)
+    (one,) = market.markets(market.columns_of([quote(2.7), quote(3.9, day=later)]), before)
     assert one.change == pytest.approx(3.3 / 3.0 - 1)
-    (new,) = market.markets(market.columns_of([quote(1.0, gpu="L4-24GB")]), before)
+    (new,) = market.markets(market.columns_of([quote(1.0, gpu="L4-24GB", day=later)]), before)
     assert new.change is None
+    (same,) = market.markets(before, before)  # nobody looked since: not the same as "did not move"
+    assert same.change is None
 
 
 @given(st.lists(st.floats(0.1, 100), min_size=1, max_size=30))

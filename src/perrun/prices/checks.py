@@ -38,9 +38,19 @@ def bounds(gpu: str) -> tuple[float, float]:
     return float(rows[-1]["low_usd_per_gpu_hour"]), float(rows[-1]["high_usd_per_gpu_hour"])
 
 
+def incomplete(quote: Quote) -> str:
+    """Why a quote cannot be published at all: card and count belong together; '' if both are there."""
+    if quote.gpu and quote.n_gpus > 0:
+        return ""
+    said = f"{quote.n_gpus} GPUs without a card" if not quote.gpu else f"{quote.gpu} without a count"
+    return f"{said} at ${quote.usd_per_hour:g}: the fields of a GPU belong together"
+
+
 def out_of_bounds(quote: Quote) -> str:
     """Why a price cannot be right for its card, with the mix-up of units that would explain it; '' if it can."""
     low, high = bounds(quote.gpu)
+    if quote.term == "owned":
+        low = 0.0  # a card that is written off costs its power
     each = quote.usd_per_gpu_hour
     if low <= each <= high:
         return ""
@@ -50,6 +60,8 @@ def out_of_bounds(quote: Quote) -> str:
         return f"{said}: cents taken for dollars{', or a price per month' if month else ''}?"
     if each > high and low <= each / HOURS_PER_MONTH <= high:
         return f"{said}: a price per month?"
+    if quote.n_gpus > 1 and each > high and low <= each / quote.n_gpus <= high:
+        return f"{said}: the price of {quote.n_gpus} taken for that of one GPU?"
     if quote.n_gpus > 1 and low <= quote.usd_per_hour <= high:
         return f"{said}: the price of one GPU taken for that of {quote.n_gpus}?"
     return said
@@ -71,6 +83,9 @@ def sift(quotes: Iterable[Quote], before: Mapping[Any, float]) -> Sifted:
     result = Sifted([])
     known: list[Quote] = []
     for quote in quotes:
+        if reason := incomplete(quote):
+            result.held.append((quote, reason))
+            continue
         try:
             card_of(quote.gpu)
         except PerrunError:

@@ -187,7 +187,11 @@ def check(book: Book, today: date | None = None) -> Findings:
 
 
 def decide(book: Book, accept: Iterable[int] = (), drop: Iterable[int] = ()) -> None:
-    """Publishes or drops prices that wait. Raises UnknownName."""
+    """Publishes or drops prices that wait. Raises UnknownName, and InvalidInput for what cannot be published."""
+    waiting = {one.id: one.quote for one in book.held()}
+    for id in accept:
+        if id in waiting and (reason := checks.incomplete(waiting[id])):
+            raise InvalidInput(f"price {id} cannot be published: {reason}", hint=f"perrun prices check --drop {id}")
     for id in accept:
         book.decide(id, True)
     for id in drop:

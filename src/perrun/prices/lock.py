@@ -49,8 +49,6 @@ def take(book: "Book", name: str, seconds: float) -> None:
 
     now = datetime.now(UTC)
     with book.writing() as connection:
-        if connection.dialect.name == "postgresql":
-            connection.exec_driver_sql("LOCK TABLE locks IN EXCLUSIVE MODE")
         row = connection.execute(select(locks.c.holder, locks.c.until).where(locks.c.name == name)).first()
         if row is not None:
             until = row.until if row.until.tzinfo else row.until.replace(tzinfo=UTC)

@@ -30,7 +30,7 @@ class Market:
     maximum: float
     oldest: date
     newest: date
-    change: float | None = None  # of the median since the earlier market, as a share
+    change: float | None = None  # of the median since the earlier market, as a share; None: nothing was seen since
 
     def value(self, statistic: str) -> float:
         return float(getattr(self, statistic.replace(" ", "_")))
@@ -51,7 +51,7 @@ def markets(columns: dict[str, list[Any]], before: dict[str, list[Any]] | None =
 
     Quartiles interpolate linearly between offers (Hyndman and Fan, type 7).
     """
-    earlier = {(m.gpu, m.term): m.median for m in markets(before)} if before else {}
+    earlier = {(m.gpu, m.term): m for m in markets(before)} if before else {}
     groups: dict[tuple[str, str], list[int]] = defaultdict(list)
     for row, key in enumerate(zip(columns["gpu"], columns["term"], strict=True)):
         groups[key].append(row)
@@ -60,7 +60,7 @@ def markets(columns: dict[str, list[Any]], before: dict[str, list[Any]] | None =
     for (gpu, term), rows in sorted(groups.items()):
         low, q1, middle, q3, high = (float(value) for value in np.percentile(each[rows], [0, 25, 50, 75, 100]))
         days = [columns["observed_at"][row] for row in rows]
-        median = earlier.get((gpu, term))
+        was = earlier.get((gpu, term))
         found.append(
             Market(
                 gpu,
@@ -74,7 +74,7 @@ def markets(columns: dict[str, list[Any]], before: dict[str, list[Any]] | None =
                 high,
                 min(days),
                 max(days),
-                None if not median else middle / median - 1.0,
+                middle / was.median - 1.0 if was is not None and max(days) > was.newest else None,
             )
         )
     return found

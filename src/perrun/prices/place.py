@@ -14,9 +14,23 @@ def data_folder() -> Path:
     return user_data_path("perrun", appauthor=False)
 
 
+def _own_book() -> str:
+    return f"sqlite:///{data_folder() / 'prices.db'}"
+
+
 def book_url() -> str:
     """Where the book is: PERRUN_DATABASE_URL, or an SQLite file in the user's data folder."""
-    return os.environ.get("PERRUN_DATABASE_URL") or f"sqlite:///{data_folder() / 'prices.db'}"
+    return os.environ.get("PERRUN_DATABASE_URL") or _own_book()
+
+
+def published(url: str) -> Path:
+    """Where planners read what a book published; each book has a file of its own."""
+    name = "published.csv"
+    if url != _own_book():
+        from hashlib import sha256
+
+        name = f"published-{sha256(url.encode()).hexdigest()[:12]}.csv"
+    return data_folder() / name
 
 
 def has_book() -> bool:

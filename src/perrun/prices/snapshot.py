@@ -8,13 +8,10 @@ from datetime import date
 from functools import cache
 from pathlib import Path
 
-from perrun.prices import files, tables
+from perrun.prices import files, place, tables
 from perrun.prices.offers import offer_of
-from perrun.prices.place import data_folder, has_book
 from perrun.prices.quote import Quote, product
 from perrun.terms import Offer
-
-PUBLISHED = "published.csv"
 
 
 @cache
@@ -23,9 +20,9 @@ def shipped() -> tuple[Quote, ...]:
     return tuple(files.rows(tables.text("snapshot.csv").splitlines()))
 
 
-def published(folder: Path | None = None) -> list[Quote]:
+def published() -> list[Quote]:
     """The current offers that the last refresh or import of the book wrote for planners; empty without a book."""
-    file = (folder or data_folder()) / PUBLISHED
+    file = place.published(place.book_url())
     if not file.is_file():
         return []
     with file.open(encoding="utf-8", newline="") as handle:
@@ -49,7 +46,7 @@ def offers(as_of: date | None = None) -> list[Offer]:
 
     Only a day of the past opens a database. Raises what `Book` raises when it cannot be reached.
     """
-    if as_of is not None and has_book():
+    if as_of is not None and place.has_book():
         from perrun.prices import desk
 
         with desk.opened() as book:

@@ -73,14 +73,12 @@ class Writer:
     """One batch of one source inside the caller's transaction."""
 
     def __init__(self, connection: "Connection", source: str, stored_at: datetime, origin: str) -> None:
-        from sqlalchemy import insert, text
+        from sqlalchemy import insert
 
         from perrun.prices.book.schema import batches
 
         self.connection = connection
         self.stored_at = stored_at
-        if connection.dialect.name == "postgresql":
-            connection.execute(text("LOCK TABLE offers IN SHARE ROW EXCLUSIVE MODE"))
         self.name = source
         self.source = source_id(connection, source)
         self.batch_id = self._next("batches")

@@ -1,5 +1,7 @@
 """Where the book lives and how it is opened: SQLite in the user's data folder, or PostgreSQL by PERRUN_DATABASE_URL."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,21 +56,33 @@ def _begin(connection: "Connection") -> None:
 
 
 def migrate(made: "Engine") -> None:
-    """Brings the schema to HEAD; at most one process does it. Raises Unavailable for a database out of reach."""
+    """Brings the schema to HEAD; at most one process does it. Raises Unavailable for a database that cannot be used."""
     from sqlalchemy import inspect, text
-    from sqlalchemy.exc import OperationalError
+
+    with answering(made):
+        with made.connect() as connection:
+            found = ""
+            if inspect(connection).has_table("alembic_version"):
+                found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar() or ""
+        if found > HEAD:
+            raise Unavailable(f"the price book was written by a newer perrun ({found})", hint="pip install -U perrun")
+        if found != HEAD:
+            _upgrade(made)
+
+
+@contextmanager
+def answering(made: "Engine") -> Generator[None]:
+    """Says in one line that a database is out of reach, busy, or none. Raises Unavailable."""
+    from sqlalchemy.exc import DatabaseError, OperationalError
 
     try:
-        with made.connect() as connection:
-            if inspect(connection).has_table("alembic_version"):
-                found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
-                if found == HEAD:
-                    return
-        _upgrade(made)
-    except OperationalError as error:
+        yield
+    except DatabaseError as error:
+        if type(error) not in (DatabaseError, OperationalError):  # the others are mistakes of ours
+            raise
         reason = str(error.orig).strip().splitlines()[0]
         raise Unavailable(
-            f"the price book at {made.url.render_as_string(hide_password=True)} cannot be opened: {reason}",
+            f"the price book at {made.url.render_as_string(hide_password=True)} does not answer: {reason}",
             hint="check PERRUN_DATABASE_URL, or unset it to use the file in your data folder",
         ) from None
 

@@ -104,8 +104,14 @@ class Book:
 
     @contextmanager
     def writing(self) -> Generator["Connection"]:
-        """One transaction that holds the write lock."""
-        with self.engine.connect().execution_options(writes=True) as connection, connection.begin():
+        """One transaction that holds the write lock. Raises Unavailable when the database does not answer."""
+        with (
+            connect.answering(self.engine),
+            self.engine.connect().execution_options(writes=True) as connection,
+            connection.begin(),
+        ):
+            if connection.dialect.name == "postgresql":
+                connection.exec_driver_sql("LOCK TABLE offers IN SHARE ROW EXCLUSIVE MODE")
             yield connection
 
     def _hold(self, connection: "Connection", writer: bulk.Writer, held: Sequence[tuple[Quote, str]]) -> int:
@@ -136,6 +142,12 @@ class Book:
             values = {"tried_at": now or datetime.now(UTC), "error": error}
             connection.execute(update(sources).where(sources.c.id == id).values(**values))
 
+    @contextmanager
+    def reading(self) -> Generator["Connection"]:
+        """A connection to ask. Raises Unavailable when the database does not answer."""
+        with connect.answering(self.engine), self.engine.connect() as connection:
+            yield connection
+
     # -- asking ----------------------------------------------------------------------------------------------------
 
     def latest(self, **where: Any) -> list[Quote]:
@@ -148,7 +160,7 @@ class Book:
 
     def quotes(self, as_of: date | None = None, **where: Any) -> list[Quote]:
         """Current quotes of all sources beside each other."""
-        with self.engine.connect() as connection:
+        with self.reading() as connection:
             return ask.quotes(connection, as_of, where)
 
     def columns(self, as_of: date | None = None, **where: Any) -> dict[str, list[Any]]:
@@ -156,12 +168,12 @@ class Book:
 
         where: provider, gpu, term, region, source (lists of names) and n_gpus.
         """
-        with self.engine.connect() as connection:
+        with self.reading() as connection:
             return ask.columns(connection, as_of, where)
 
     def history(self, since: date | None = None, **where: Any) -> list[Quote]:
         """Every price ever stored of the offers that `where` selects, oldest first."""
-        with self.engine.connect() as connection:
+        with self.reading() as connection:
             return ask.history(connection, since, where)
 
     def sources(self) -> list[SourceState]:
@@ -171,23 +183,23 @@ class Book:
         from perrun.prices.book.schema import sources
 
         asked = select(sources.c.name, sources.c.tried_at, sources.c.stored_at, sources.c.error)
-        with self.engine.connect() as connection:
+        with self.reading() as connection:
             rows = connection.execute(asked.order_by(sources.c.name)).all()
         return [SourceState(row.name, _utc(row.tried_at), _utc(row.stored_at), row.error) for row in rows]
 
     def names(self, column: str) -> list[str]:
         """Distinct values of a filter over all offers ever seen, sorted."""
-        with self.engine.connect() as connection:
+        with self.reading() as connection:
             return ask.names(connection, column)
 
     def has_batch(self, source: str, origin: str) -> bool:
         """Whether a batch of this origin is stored."""
-        with self.engine.connect() as connection:
+        with self.reading() as connection:
             return ask.has_batch(connection, source, origin)
 
     def prices_of(self, source: str) -> dict[tuple[Any, ...], float]:
         """Current price of every offer of a source, by identity: what a jump is measured from."""
-        with self.engine.connect() as connection:
+        with self.reading() as connection:
             found = ask.quotes(connection, None, {"source": [source]})
         return {identity(quote): quote.usd_per_hour for quote in found}
 
@@ -195,7 +207,7 @@ class Book:
 
     def held(self) -> list[Held]:
         """Quotes that wait for a decision."""
-        with self.engine.connect() as connection:
+        with self.reading() as connection:
             return [Held(id, source, unpacked(text), reason) for id, source, text, reason in ask.held(connection)]
 
     def decide(self, id: int, accept: bool) -> None:

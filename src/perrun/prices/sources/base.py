@@ -6,6 +6,7 @@ from datetime import date
 from typing import Any, cast
 
 from perrun.errors import Unavailable
+from perrun.facts import gpus
 from perrun.prices.quote import Quote
 from perrun.prices.sources.http import Fetcher
 
@@ -64,6 +65,11 @@ def count(value: Any) -> int:
     """A number of GPUs, 0 when it says none."""
     found = number(value)
     return int(found) if found is not None and found == int(found) else 0
+
+
+def stated(name: str, size: int) -> bool:
+    """Whether a row sells GPUs: it gives a count, or names a card. One without the other is held back by the checks."""
+    return size > 0 or bool(name and gpus.candidates(name))
 
 
 def text(value: Any) -> str:

@@ -56,13 +56,13 @@ def fetch(http: Fetcher) -> "list[CatalogItem]":
 
 def parse(data: Any, today: date) -> Iterator[Quote]:
     for item in cast("list[CatalogItem]", data):
-        if not item.gpu_name or item.price <= 0:
+        if item.price <= 0:
             continue
         provider = _provider(item)
         size, memory = item.gpu_count, item.gpu_memory
         yield Quote(
             provider=provider,
-            gpu=of_machine(provider, item.instance_name, size, item.gpu_name, memory),
+            gpu=of_machine(provider, item.instance_name, size, item.gpu_name or "", memory),
             n_gpus=size,
             usd_per_hour=item.price,
             observed_at=today,

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from perrun.errors import Unavailable
 from perrun.prices.quote import Quote
-from perrun.prices.sources.base import Source, count, inner, number, rows, text
+from perrun.prices.sources.base import Source, count, inner, number, rows, stated, text
 from perrun.prices.sources.cards import of_machine
 from perrun.prices.sources.http import Fetcher
 
@@ -29,12 +29,11 @@ def parse(data: Any, today: date) -> Iterator[Quote]:
         kind = inner(row, "instance_type")
         specs, cents = inner(kind, "specs"), number(kind.get("price_cents_per_hour"))
         size = count(specs.get("gpus"))
-        if cents is None or not size:
+        card, memory = _card(text(kind.get("gpu_description")) or text(kind.get("description")))
+        if cents is None or not stated(card, size):
             continue
         places: Any = row.get("regions_with_capacity_available") or []
         regions = [text(place.get("name")) for place in rows(places, "", "lambda")] or ["any"]
-        said = text(kind.get("gpu_description")) or text(kind.get("description"))
-        card, memory = _card(said)
         for region in regions:
             yield Quote(
                 provider="lambda",

@@ -5,7 +5,7 @@ from datetime import date
 from typing import Any
 
 from perrun.prices.quote import Quote
-from perrun.prices.sources.base import Source, count, inner, number, rows, text
+from perrun.prices.sources.base import Source, count, inner, number, rows, stated, text
 from perrun.prices.sources.cards import of_machine
 from perrun.prices.sources.http import Fetcher
 
@@ -31,7 +31,7 @@ def parse(data: Any, today: date) -> Iterator[Quote]:
     for row in rows(data, "", "prime"):
         price, size = inner(row, "prices"), count(row.get("gpuCount"))
         usd, name = number(price.get("onDemand")), text(row.get("gpuType"))
-        if usd is None or not size or not name or (text(price.get("currency")) or "USD") != "USD":
+        if usd is None or not stated(name, size) or (text(price.get("currency")) or "USD") != "USD":
             continue
         cloud, instance, memory = text(row.get("provider")), text(row.get("cloudId")), number(row.get("gpuMemory"))
         yield Quote(

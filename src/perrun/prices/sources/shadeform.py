@@ -5,7 +5,7 @@ from datetime import date
 from typing import Any
 
 from perrun.prices.quote import Quote
-from perrun.prices.sources.base import Source, count, inner, number, rows, text
+from perrun.prices.sources.base import Source, count, inner, number, rows, stated, text
 from perrun.prices.sources.cards import of_machine
 from perrun.prices.sources.http import Fetcher
 
@@ -21,7 +21,7 @@ def parse(data: Any, today: date) -> Iterator[Quote]:
     for row in rows(data, "instance_types", "shadeform"):
         shape, cents = inner(row, "configuration"), number(row.get("hourly_price"))
         size, name = count(shape.get("num_gpus")), text(shape.get("gpu_type"))
-        if cents is None or not size or not name:
+        if cents is None or not stated(name, size):
             continue
         instance = text(row.get("cloud_instance_type")) or text(row.get("shade_instance_type"))
         form = text(shape.get("interconnect"))

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from perrun.errors import Unavailable
 from perrun.prices.quote import Quote
-from perrun.prices.sources.base import Source, count, inner, number, rows
+from perrun.prices.sources.base import Source, count, inner, number, rows, stated
 from perrun.prices.sources.cards import machines, of_machine
 from perrun.prices.sources.http import Fetcher
 
@@ -86,7 +86,7 @@ def parse(data: Any, today: date) -> Iterator[Quote]:
 def _plain(table: Iterable[dict[str, str]], provider: str) -> Iterator[Line]:
     for row in table:
         n_gpus = count(row["AcceleratorCount"])
-        if row["AcceleratorName"] and n_gpus:
+        if stated(row["AcceleratorName"], n_gpus):
             card = of_machine(provider, row["InstanceType"], n_gpus, row["AcceleratorName"], _memory_gb(row))
             yield _line(row, card, n_gpus, number(row["Price"]), number(row.get("SpotPrice")))
 

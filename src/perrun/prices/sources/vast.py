@@ -5,7 +5,7 @@ from datetime import date
 from typing import Any
 
 from perrun.prices.quote import Quote
-from perrun.prices.sources.base import Source, count, number, rows, text
+from perrun.prices.sources.base import Source, count, number, rows, stated, text
 from perrun.prices.sources.cards import named
 from perrun.prices.sources.http import Fetcher
 from perrun.units import KIB
@@ -35,7 +35,7 @@ def parse(data: Any, today: date) -> Iterator[Quote]:
     for row in rows(data, "offers", "vast"):
         size, base = count(row.get("num_gpus")), number(row.get("dph_base"))
         name = text(row.get("gpu_name"))
-        if not size or base is None or not name or (number(row.get("reliability2")) or 1.0) < RELIABLE:
+        if base is None or not stated(name, size) or (number(row.get("reliability2")) or 1.0) < RELIABLE:
             continue
         memory = number(row.get("gpu_ram"))
         storage = number(row.get("storage_cost")) or 0.0

@@ -30,7 +30,8 @@ def refresh(
     with desk.opened() as book:
         names = desk.wanted(book, source, due)
         if names:
-            with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            console = Console(stderr=True)
+            with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
                 task = bar.add_task("asking", total=len(names))
                 outcomes = desk.refreshed(book, names, timeout, told=lambda _: bar.advance(task))
     _show(outcomes, output)
