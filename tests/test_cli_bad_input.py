@@ -220,7 +220,7 @@ def test_prices_that_are_not_there_or_all_filtered_out(capsys, tmp_path):
 
 
 OTHERS = [
-    ("plann", "no command 'plann'; expected plan, estimate"),
+    ("plann", "no command 'plann'; expected plan, ask"),
     ("gpus abacus", "GPU 'abacus' is not known"),
     ("models no-such-model", "no known model has 'no-such-model' in its id"),
     ("schema planet", "no schema for 'planet'; expected plan, estimate, job"),
@@ -266,7 +266,7 @@ def test_a_valid_answer_that_says_no_is_exit_code_1(capsys):
     assert cli.run(["plan", LLAMA, "--budget", "0.001"]) == 1
     out, err = capsys.readouterr()
     assert out == ""
-    assert "no plan under $0.001: the cheapest is $0.0" in err
+    assert "no plan under $0.001; cheapest $0.0" in err
     assert cli.run(["plan", "meta-llama/Llama-3.1-70B", "--method", "full", "--gpu", "l4"]) == 1
     assert "no rig on offer holds full of meta-llama/Llama-3.1-70B: the nearest, " in capsys.readouterr().err
 

@@ -173,11 +173,11 @@ def test_budget_and_deadline():
 
 def test_an_impossible_wish_says_the_nearest():
     cheapest, fastest = plan().plans[0], min(one.hours for one in plan().plans)
-    with pytest.raises(NothingFits, match=f"no plan under \\$0.01: the cheapest is \\${cheapest.usd:.2f}"):
+    with pytest.raises(NothingFits, match=f"no plan under \\$0.01; cheapest \\${cheapest.usd:.2f}; under"):
         plan(budget_usd=0.01)
-    with pytest.raises(NothingFits, match=r"no plan within 0\.001 h: the fastest takes") as caught:
+    with pytest.raises(NothingFits, match=r"no plan within 0\.001 h; fastest ") as caught:
         plan(deadline_h=0.001)
-    assert float(caught.value.what.split()[-2]) == pytest.approx(fastest, rel=0.05)
+    assert float(caught.value.what.split("fastest ")[1].split()[0]) == pytest.approx(fastest, rel=0.05)
 
 
 @pytest.mark.parametrize(

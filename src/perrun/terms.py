@@ -301,6 +301,21 @@ class Plan(Noun):
         description="interrupted oftener than this [h], the same machine on demand is cheaper; None: unknown",
     )
     risk: str = Field(default="", description="what may go wrong with this offer, in words")
+    risk_probability: Share | None = Field(
+        default=None, description="that the run does not end as planned: it does not fit, or is interrupted"
+    )
+    usd_with_waiting: float | None = Field(
+        default=None, description="usd and the hours at what an hour of waiting is worth [USD]"
+    )
+
+
+class Experiments(Noun):
+    """Several runs through one plan."""
+
+    runs: int = Field(description="how many")
+    usd: float = Field(description="of all [USD]")
+    hours: float = Field(description="of training, one after the other [h]")
+    days: float = Field(description="on the calendar")
 
 
 class Rejected(Noun):
@@ -320,6 +335,7 @@ class PlanAnswer(Noun):
     rejected: list[Rejected] = Field(description="rigs on offer that cannot run the job")
     verdict: str = Field(description="one line")
     assumptions: list[str] = Field(description="what the answer rests on")
+    experiments: Experiments | None = Field(default=None, description="several runs through the best plan")
     prices_as_of: date | None = Field(default=None, description="day of the newest price")
     prices_age: str = Field(default="", description="how old the prices are, in words: over a week is said")
 

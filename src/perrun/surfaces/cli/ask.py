@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from perrun.surfaces.cli.options import Explain, application, takes
-from perrun.surfaces.cli.plan import SHOWN
+from perrun.surfaces.cli.wishes import SHOWN
 
 app = application()
 

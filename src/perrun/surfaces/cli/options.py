@@ -11,13 +11,15 @@ import typer
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One option: the field it fills, its type, its spelling and its help."""
+    """One option: the field it fills, its type, its spelling and its help, and the least and most that it takes."""
 
     field: str
     kind: Any
     spelling: tuple[str, ...]
     help: str
     default: Any = None
+    least: float | None = None
+    most: float | None = None
 
 
 JOB = (
@@ -68,8 +70,26 @@ OFFERS = (
     Flag("instance", list[str], ("--instance",), "only these machines"),
     Flag("n_gpus", int, ("--n-gpus",), "only machines with so many GPUs"),
 )
+WISH = (
+    Flag("gpus", list[str], ("--gpu",), "only these cards; a name that fits several means all"),
+    Flag("providers", list[str], ("--provider",), "only these providers"),
+    Flag("regions", list[str], ("--region",), "only these regions"),
+    Flag("terms", list[str], ("--term",), "on-demand, interruptible, prepaid-block, ..."),
+    Flag("max_gpus", int, ("--max-gpus",), "largest rig; clusters of 8-GPU nodes are made up to it", least=1),
+    Flag("n_gpus", int, ("--n-gpus",), "so many GPUs, in the smallest node sold that holds them", least=1),
+    Flag("budget_usd", float, ("--budget",), "dollars at most, for all runs"),
+    Flag("deadline_h", float, ("--deadline",), "hours of a run at most"),
+    Flag("hour_usd", float, ("--hour-is-worth",), "dollars that an hour of waiting costs you", least=0),
+    Flag("runs", int, ("--runs",), "experiments", least=1),
+    Flag("per_day", float, ("--per-day",), "experiments started in a day"),
+    Flag("front", bool, ("--pareto",), "only plans that no other beats in dollars, hours and risk", False),
+    Flag("min_fit", float, ("--min-fit",), "least probability to fit (default 0.9)", least=0, most=1),
+    Flag("keep_days", float, ("--keep-days",), "days that the disk is kept after the run", least=0),
+    Flag("mtbi_hours", float, ("--mtbi",), "your own mean time between interruptions [h]"),
+    Flag("sort", str, ("--sort",), "usd, hours, fit or risk"),
+)
 METAVARS: dict[Any, str] = {int: "N", float: "X", str: "WORD", list[str]: "NAME"}
-GROUPS = {"job": JOB, "strategy": STRATEGY, "output": OUTPUT, "offers": OFFERS}
+GROUPS = {"job": JOB, "strategy": STRATEGY, "output": OUTPUT, "offers": OFFERS, "wish": WISH}
 Explain = Annotated[bool, typer.Option("--explain", help="every line with its law and its source")]
 
 
@@ -107,7 +127,10 @@ def _one_form(output: dict[str, Any]) -> None:
 def _parameter(flag: Flag) -> inspect.Parameter:
     kind = flag.kind if flag.default is not None else flag.kind | None
     word = None if flag.kind is bool else METAVARS[flag.kind]
-    annotation = Annotated[kind, typer.Option(*flag.spelling, help=flag.help, metavar=word, show_default=False)]
+    option = typer.Option(
+        *flag.spelling, help=flag.help, metavar=word, show_default=False, min=flag.least, max=flag.most
+    )
+    annotation = Annotated[kind, option]
     return inspect.Parameter(flag.field, inspect.Parameter.KEYWORD_ONLY, default=flag.default, annotation=annotation)
 
 

@@ -4,10 +4,11 @@ from typing import Annotated, Any
 
 import typer
 
+from perrun.surfaces.cli import wishes
 from perrun.surfaces.cli.options import Explain, application, takes
+from perrun.surfaces.cli.wishes import SHOWN
 
 app = application()
-SHOWN = 20
 COLUMNS = (
     "rig",
     "provider",
@@ -47,42 +48,19 @@ FIGURES = (
     "usd_low",
     "usd_high",
     "usd_per_million_tokens",
+    "usd_with_waiting",
+    "risk_probability",
 )
 
 
 @app.command(help=__doc__)
-@takes("job", "strategy", "output")
+@takes("job", "strategy", "wish", "output")
 def plan(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Hugging Face id, or a config.json or its folder")],
     job: dict[str, Any],
     strategy: dict[str, Any],
+    wish: dict[str, Any],
     output: dict[str, Any],
-    gpu: Annotated[list[str] | None, typer.Option("--gpu", metavar="CARD", help="only these cards")] = None,
-    provider: Annotated[
-        list[str] | None, typer.Option("--provider", metavar="NAME", help="only these providers")
-    ] = None,
-    region: Annotated[list[str] | None, typer.Option("--region", metavar="NAME", help="only these regions")] = None,
-    term: Annotated[
-        list[str] | None, typer.Option("--term", metavar="TERM", help="on-demand, interruptible, prepaid-block, ...")
-    ] = None,
-    max_gpus: Annotated[int | None, typer.Option("--max-gpus", metavar="N", min=1, help="largest rig")] = None,
-    n_gpus: Annotated[
-        int | None,
-        typer.Option("--n-gpus", metavar="N", min=1, help="so many GPUs, in the smallest node sold that holds them"),
-    ] = None,
-    keep_days: Annotated[
-        float, typer.Option("--keep-days", metavar="DAYS", min=0, help="days that the disk is kept after the run")
-    ] = 0.0,
-    mtbi: Annotated[
-        float | None,
-        typer.Option("--mtbi", metavar="HOURS", help="your own mean time between interruptions"),
-    ] = None,
-    budget: Annotated[float | None, typer.Option("--budget", metavar="USD", help="dollars per run at most")] = None,
-    deadline: Annotated[float | None, typer.Option("--deadline", metavar="HOURS", help="hours at most")] = None,
-    min_fit: Annotated[
-        float, typer.Option("--min-fit", metavar="P", help="least probability to fit", min=0, max=1)
-    ] = 0.9,
-    sort: Annotated[str, typer.Option("--sort", metavar="KEY", help="usd, hours or fit")] = "usd",
     limit: Annotated[
         int | None, typer.Option("--limit", metavar="N", min=0, help=f"plans shown (default {SHOWN}, 0 for all)")
     ] = None,
@@ -100,28 +78,8 @@ def plan(
     if rules is not None:
         by_rules(rules, model, job, output)
         return
-    cards = tuple(card for name in gpu or () for card in _cards(name))
-    answer = verbs.plan(
-        model,
-        job,
-        strategy,
-        prices=prices,
-        as_of=_day(as_of),
-        budget_usd=_above_zero("budget", budget),
-        deadline_h=_above_zero("deadline", deadline),
-        gpus=cards,
-        providers=tuple(provider or ()),
-        regions=tuple(region or ()),
-        terms=tuple(term or ()),
-        max_gpus=max_gpus,
-        n_gpus=n_gpus,
-        keep_days=keep_days,
-        mtbi_hours=_above_zero("mtbi", mtbi),
-        min_fit=min_fit,
-        sort=_sort(sort),
-        limit=SHOWN if limit is None else (limit or None),
-    )
-    tell(answer, output, explained)
+    asked = wishes.wish(wish, limit)
+    tell(verbs.plan(model, job, strategy, prices=prices, as_of=wishes.day(as_of), **asked), output, explained)
 
 
 def by_rules(name: str, model: str, given: dict[str, Any], output: dict[str, Any]) -> None:
@@ -130,47 +88,6 @@ def by_rules(name: str, model: str, given: dict[str, Any], output: dict[str, Any
 
     job, found = verbs.job(model, given)
     show_table(rules.plan(name, model, found.total_params, job.tokens), output)
-
-
-def _cards(name: str) -> tuple[str, ...]:
-    """Every card that a name may mean: a filter need not choose."""
-    from perrun.errors import AmbiguousName
-    from perrun.facts import gpus
-
-    try:
-        return (gpus.get(name).id,)
-    except AmbiguousName:
-        return tuple(card.id for card in gpus.candidates(name))
-
-
-def _day(text: str | None) -> Any:
-    from datetime import date
-
-    from perrun.errors import InvalidInput
-
-    if text is None:
-        return None
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise InvalidInput(f"as-of is {text!r}", expected="a day, YYYY-MM-DD") from None
-
-
-def _above_zero(name: str, value: float | None) -> float | None:
-    from perrun.errors import InvalidInput
-
-    if value is not None and not value > 0:
-        raise InvalidInput(f"{name} is {value:g}", expected="a number above 0")
-    return value
-
-
-def _sort(name: str) -> str:
-    from perrun.errors import InvalidInput
-    from perrun.planner import SORTS
-
-    if name not in SORTS:
-        raise InvalidInput(f"sort is {name!r}", expected=", ".join(SORTS))
-    return name
 
 
 def row(plan_: Any) -> list[str]:
@@ -214,6 +131,8 @@ def tell(answer: Any, output: dict[str, Any], explained: bool) -> None:
     if not show.rows(COLUMNS, [row(one) for one in answer.plans], output):
         return
     print(answer.verdict)
+    if answer.experiments:
+        print(_experiments(answer.experiments))
     if answer.plans and answer.plans[0].risk:
         print(f"First row: {answer.plans[0].risk}.")
     print("\nRests on:")
@@ -224,6 +143,13 @@ def tell(answer: Any, output: dict[str, Any], explained: bool) -> None:
     _rejected(answer.rejected)
     if explained and answer.plans:
         explain.plan(answer.plans[0])
+
+
+def _experiments(found: Any) -> str:
+    return (
+        f"{found.runs} runs through the first: ${found.usd:,.2f}, {found.hours:,.2f} h of training, "
+        f"{found.days:,.1f} days on the calendar."
+    )
 
 
 def _rejected(rejected: list[Any]) -> None:
