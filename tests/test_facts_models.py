@@ -165,3 +165,20 @@ def test_a_binary_file_says_so(tmp_path: Path) -> None:
     file.write_bytes(b"\xff\xfe\x00\x01")
     with pytest.raises(InvalidInput, match="not a text file"):
         models.get(str(file))
+
+
+def test_inside_only_a_name_reaches_neither_disk_nor_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = Path(__file__).parent / "data" / "configs" / "Qwen__Qwen3-0.6B.json"
+    folder = tmp_path / "owner" / "model"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(config.read_text())
+    monkeypatch.chdir(tmp_path)
+    assert models.get("owner/model").model_type == "qwen3"  # a folder that is spelled like a hub id
+    mine = models.get(str(config))
+    with models.only({"mine": mine}):
+        assert models.get("mine") is mine
+        assert models.get("Llama-3.1-8B").id == "meta-llama/Llama-3.1-8B"
+        for name in ("owner/model", str(config), "../owner/model", "nobody/at-all"):
+            with pytest.raises(UnknownName, match="is not known"):
+                models.get(name)
+    assert models.get("owner/model").model_type == "qwen3"

@@ -4,7 +4,7 @@ One value per offer, in three cases: as expected, at the cheap end and at the de
 """
 
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -35,7 +35,7 @@ class Moves:
     result: float
 
 
-@cache
+@lru_cache(1024)  # a server is asked for any shape: it must not keep them all
 def _adapter_params(shape: Shape, targets: str, rank: int) -> float:
     return params.adapters_total(shape, targets, rank)
 

@@ -5,7 +5,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from perrun.errors import InvalidInput
+from perrun.errors import InvalidInput, UnknownName
 from perrun.terms import Calibration, Comparison, Estimate, FitAnswer, Job, Model, Offer, PlanAnswer, Rig, Strategy
 
 SHORTEST_CAP = 512
@@ -238,3 +238,27 @@ def ask(
     asked = grammar.parse(text, {offer.provider for offer in offers(prices, as_of)})
     answer = plan(asked.model, asked.job, asked.strategy, prices=prices, as_of=as_of, **{**wish, **asked.wish})
     return asked.understood, answer
+
+
+def schema(name: str) -> dict[str, Any]:
+    """The JSON Schema of an answer (plan, estimate, fit, compare) or of a noun. Raises UnknownName."""
+    from perrun import terms
+
+    nouns: dict[str, Any] = {
+        "plan": terms.PlanAnswer,
+        "estimate": terms.Estimate,
+        "fit": terms.FitAnswer,
+        "compare": terms.Comparison,
+        "job": terms.Job,
+        "strategy": terms.Strategy,
+        "rig": terms.Rig,
+        "offer": terms.Offer,
+        "gpu": terms.GPU,
+        "model": terms.Model,
+        "run": terms.Run,
+        "calibration": terms.Calibration,
+        "source": terms.Source,
+    }
+    if name.lower() not in nouns:
+        raise UnknownName(f"no schema for {name!r}", expected=", ".join(nouns))
+    return nouns[name.lower()].model_json_schema()

@@ -1,6 +1,9 @@
 """Any model by name or path: the table of known models, a config.json on disk, or the hub."""
 
 import difflib
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -11,6 +14,9 @@ from perrun.facts import fetch, tables
 from perrun.facts.hub import from_config
 from perrun.facts.rows import config_of
 from perrun.terms import Model
+
+# What `only` allows beside the table; None: any name means whatever it can mean.
+_GIVEN: ContextVar[Mapping[str, Model] | None] = ContextVar("given_models", default=None)
 
 
 def rows() -> tuple[dict[str, str], ...]:
@@ -97,13 +103,43 @@ def _local(name: str) -> Path | None:
     return None
 
 
+@contextmanager
+def only(given: Mapping[str, Model]) -> Generator[None]:
+    """Inside, a name means one of `given` or a row of the table, never a file or a request to the hub.
+
+    For servers: what a client sends as a name reaches neither this machine's disk nor its network.
+    """
+    token = _GIVEN.set(given)
+    try:
+        yield
+    finally:
+        _GIVEN.reset(token)
+
+
+def _offline(name: str, given: Mapping[str, Model]) -> Model:
+    if name in given:
+        return given[name]
+    id = _resolve(name)
+    if id is None:
+        near = _nearest(name)
+        raise UnknownName(
+            f"model {name!r} is not known",
+            expected="a known id, or the object of its config.json",
+            hint=f"did you mean {', '.join(near)}?" if near else "the list of models has every known id",
+        )
+    return known(id)
+
+
 def get(name: str) -> Model:
     """A model by the path of its config.json (file or folder), by a known id or the end of one, or by its hub id.
 
     Known ids need no network. Raises UnknownName (suggesting the nearest), AmbiguousName (listing the candidates),
     Unavailable (gated or out of reach, with the way out), UnsupportedModel (no causal language model) and
-    InvalidInput (a broken config.json, naming the key).
+    InvalidInput (a broken config.json, naming the key). Inside `only`, neither paths nor the hub are asked.
     """
+    given = _GIVEN.get()
+    if given is not None:
+        return _offline(name, given)
     path = _local(name)
     if path is not None:
         return from_config(fetch.read(path), name)
