@@ -1,4 +1,4 @@
-"""perrun schema NAME: the JSON Schema of an answer (plan, estimate, fit, compare) or of a noun (job, offer, rig, ...)."""
+"""perrun schema NAME: the JSON Schema of an answer (plan, estimate, fit, ...) or of a noun (job, offer, rig, ...)."""
 
 from typing import Annotated
 
