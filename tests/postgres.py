@@ -72,3 +72,23 @@ def cluster() -> Iterator[str]:
 def postgres_url() -> Iterator[str]:
     with cluster() as url:
         yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def book_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A new database of either kind."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/book/prices.db"
+        return
+    server = request.getfixturevalue("postgres_url")
+    name = f"book_{os.getpid()}_{abs(hash(request.node.nodeid)) % 10**9}"
+    _sql(server, f"CREATE DATABASE {name}")
+    yield f"{server.rpartition('/')[0]}/{name}"
+    _sql(server, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _sql(server: str, statement: str) -> None:
+    import psycopg
+
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(statement)

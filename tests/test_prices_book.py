@@ -1,6 +1,5 @@
 """The book on real SQLite and real PostgreSQL: nothing is lost, pointers are right, and every day can be asked for."""
 
-import os
 import subprocess
 import sys
 from datetime import UTC, date, datetime
@@ -15,33 +14,13 @@ from perrun.prices import lock
 from perrun.prices.book import Book
 from perrun.prices.book.connect import HEAD
 from perrun.prices.quote import Quote
-from postgres import postgres_url  # noqa: F401 (a fixture)
 
 DAYS = [date(2026, 1, day) for day in (5, 12, 19, 26)]
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request, tmp_path):
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/book/prices.db"
-        return
-    server = request.getfixturevalue("postgres_url")
-    name = f"book_{os.getpid()}_{abs(hash(request.node.nodeid)) % 10**9}"
-    _sql(server, f"CREATE DATABASE {name}")
-    yield f"{server.rpartition('/')[0]}/{name}"
-    _sql(server, f"DROP DATABASE {name} WITH (FORCE)")
-
-
-def _sql(server, statement):
-    import psycopg
-
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(statement)
-
-
 @pytest.fixture
-def book(url):
-    with Book(url) as opened:
+def book(book_url):
+    with Book(book_url) as opened:
         yield opened
 
 
@@ -184,10 +163,10 @@ def test_a_held_price_is_accepted_or_dropped_for_good(book):
         book.decide(99, accept=True)
 
 
-def test_a_book_opens_again_at_the_newest_schema(url):
-    with Book(url) as first:
+def test_a_book_opens_again_at_the_newest_schema(book_url):
+    with Book(book_url) as first:
         add(first, quote())
-    with Book(url) as again:
+    with Book(book_url) as again:
         assert prices(again.latest()) == {"m1": 2.0}
         with again.engine.connect() as connection:
             assert connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar() == HEAD
@@ -234,10 +213,10 @@ with Book(sys.argv[1]) as book:
 """
 
 
-def test_two_writers_at_once_lose_nothing(url):
-    running = [subprocess.Popen([sys.executable, "-c", WRITER, url, name]) for name in ("one", "two")]
+def test_two_writers_at_once_lose_nothing(book_url):
+    running = [subprocess.Popen([sys.executable, "-c", WRITER, book_url, name]) for name in ("one", "two")]
     assert [process.wait(timeout=60) for process in running] == [0, 0]
-    with Book(url) as book:
+    with Book(book_url) as book:
         assert len(prices(book.latest())) == 40
         with book.engine.connect() as connection:
             ids = connection.exec_driver_sql("SELECT count(*), count(DISTINCT id) FROM observations").one()
@@ -255,10 +234,10 @@ def test_one_refresh_at_a_time(book):
         pass
 
 
-def test_the_lock_of_a_dead_holder_is_taken_over(book, url):
+def test_the_lock_of_a_dead_holder_is_taken_over(book, book_url):
     code = "import sys; from perrun.prices import lock; from perrun.prices.book import Book; "
     code += "lock.take(Book(sys.argv[1]), 'refresh', 3600)"
-    subprocess.run([sys.executable, "-c", code, url], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code, book_url], check=True, timeout=60)
     with lock.held(book, "refresh", 60):
         pass
 
@@ -293,12 +272,12 @@ def test_a_file_that_is_no_database_and_a_book_of_a_newer_perrun(tmp_path):
         Book(f"sqlite:///{tmp_path}/new.db")
 
 
-def test_a_book_of_the_first_schema_opens_with_its_prices(url):
+def test_a_book_of_the_first_schema_opens_with_its_prices(book_url):
     """Downgraded with a price in it, opened again: the price is there, and terms that came later can be stored."""
-    with Book(url) as book:
+    with Book(book_url) as book:
         add(book, quote(storage_usd_per_gb_month=0.1))
         _downgrade(book, "0001")
-    with Book(url) as book:
+    with Book(book_url) as book:
         assert prices(book.latest()) == {"m1": 2.0}
         add(book, quote(day=DAYS[1], ingress_usd_per_gb=0.02, stopped_storage_usd_per_gb_month=0.2), day=DAYS[1])
         (found,) = book.latest()

@@ -14,7 +14,7 @@ import pytest
 
 from loopback import Reply, serving
 from perrun.errors import Unavailable
-from perrun.prices import lock, snapshot
+from perrun.prices import lock, place, snapshot
 from perrun.prices.book import Book
 from perrun.prices.files import rows
 from perrun.prices.quote import Quote
@@ -35,6 +35,12 @@ def server():
 def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("PERRUN_DATA_DIR", str(tmp_path))
     return tmp_path
+
+
+@pytest.fixture
+def either_book(book_url):
+    with Book(book_url) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -64,7 +70,8 @@ def prices(book, source):
     return {quote.instance: quote.usd_per_hour for quote in book.latest(source=source)}
 
 
-def test_twenty_sources_two_hang_and_three_are_broken(server, folder, book):
+def test_twenty_sources_two_hang_and_three_are_broken(server, folder, either_book):
+    book = either_book
     names = [f"s{n:02d}" for n in range(20)]
     for name in names:
         server.replies[f"/{name}"] = Reply(page(3))
@@ -183,8 +190,9 @@ with Book(sys.argv[1]) as book:
 """
 
 
-def test_a_kill_at_any_moment_loses_nothing_and_leaves_no_half(server, folder, book):
+def test_a_kill_at_any_moment_loses_nothing_and_leaves_no_half(server, folder, either_book):
     """Five sources go from price 2 to price 1; killed anywhere, each is whole at one of them."""
+    book = either_book
     names, size = [f"s{n}" for n in range(5)], 400
     for name in names:
         server.replies[f"/{name}"] = Reply(page(size))
@@ -210,7 +218,7 @@ def test_a_kill_at_any_moment_loses_nothing_and_leaves_no_half(server, folder, b
             changed += set(found.values()) == {1.0}
         seen.add(changed)
         assert len(book.history(source=names)) >= 5 * size
-        published = (folder / "published.csv").read_text(encoding="utf-8").splitlines(keepends=True)
+        published = place.published(book.url).read_text(encoding="utf-8").splitlines(keepends=True)
         assert len(rows(published)) == 5 * size  # the old file or the new one, never a part
     outcomes = refresh(book, listed(str(folder / "pages.csv")), today=TODAY)  # the dead holder's lock is no hindrance
     assert all(outcome.added for outcome in outcomes)

@@ -26,6 +26,11 @@ class Series:
         return self.prices[found - 1] if found else None
 
 
+def short_source(source: str) -> str:
+    """A source as a reader tells it from others: an address without its scheme and the path in a repository."""
+    return source.removeprefix("https://").partition("/blob/")[0]
+
+
 def series_of(history: Iterable[Quote]) -> tuple[list[Series], int]:
     """One line an offer, those seen most often first, and how many more there are than can be told apart."""
     groups: dict[tuple[str, ...], list[Quote]] = {}
@@ -35,7 +40,7 @@ def series_of(history: Iterable[Quote]) -> tuple[list[Series], int]:
     found: list[Series] = []
     for key, quotes in groups.items():
         by_day = {quote.observed_at: quote.usd_per_gpu_hour for quote in quotes}  # of one day the later
-        label = " ".join(dict.fromkeys(part for part in key if part))
+        label = " ".join(dict.fromkeys(part for part in (*key[:-1], short_source(key[-1])) if part))
         found.append(Series(label, sorted(by_day), [by_day[day] for day in sorted(by_day)]))
     found.sort(key=lambda one: (-len(one.days), one.label))
     return found[:MOST_SERIES], max(len(found) - MOST_SERIES, 0)

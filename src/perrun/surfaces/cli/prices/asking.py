@@ -20,7 +20,7 @@ def list_(
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=0, help="rows shown, 0 for all")] = SHOWN,
 ) -> None:
     """Offers, cheapest per GPU-hour first, with the day on which each price was seen and by whom."""
-    from perrun.prices import desk, freshness
+    from perrun.prices import chart, desk, freshness
     from perrun.surfaces.cli import show
 
     with desk.opened() as book:
@@ -36,7 +36,7 @@ def list_(
             f"{q.usd_per_hour:.3f}",
             *machine(q),
             q.observed_at,
-            q.source.removeprefix("https://").partition("/blob/")[0],
+            chart.short_source(q.source),
         )
         for q in cut
     ]

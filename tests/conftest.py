@@ -1,0 +1,3 @@
+"""Fixtures of all tests: `book_url`, a new database on SQLite and on PostgreSQL."""
+
+pytest_plugins = ["postgres"]
