@@ -327,6 +327,15 @@ class Rejected(Noun):
     has_gib: float | None = Field(default=None, description="usable memory of one GPU [GiB]")
 
 
+class Varied(Noun):
+    """The best plan of a job that differs in some settings, or why there is none."""
+
+    change: dict[str, Any] = Field(description="settings that differ, by name")
+    means: str = Field(default="", description="what the change does to the training")
+    plan: Plan | None = Field(default=None, description="the best")
+    why_not: str | None = Field(default=None, description="why there is no plan")
+
+
 class PlanAnswer(Noun):
     """The answer of `plan`: ranked plans, what was rejected and why, the verdict in one line."""
 
@@ -336,6 +345,7 @@ class PlanAnswer(Noun):
     verdict: str = Field(description="one line")
     assumptions: list[str] = Field(description="what the answer rests on")
     experiments: Experiments | None = Field(default=None, description="several runs through the best plan")
+    alternatives: list[Varied] = Field(default_factory=list[Varied], description="other jobs, when asked for")
     prices_as_of: date | None = Field(default=None, description="day of the newest price")
     prices_age: str = Field(default="", description="how old the prices are, in words: over a week is said")
 
@@ -399,6 +409,16 @@ class Comparison(Noun):
     fp8: "Comparison | None" = Field(default=None, description="the same with FP8 on B, where B can")
     fp8_note: str = Field(default="", description="why there is no FP8 comparison")
     prices_age: str = Field(default="", description="how old the prices are, in words: over a week is said")
+
+
+class Recipe(Noun):
+    """A plan written out: complete files for a training stack and the exact command that runs them."""
+
+    target: str = Field(description="the stack that it is for")
+    files: dict[str, str] = Field(description="name: text")
+    command: str = Field(description="what starts the run, in the folder of the files")
+    install: str = Field(description="the stack, pinned")
+    assumptions: list[str] = Field(description="what it fixes that the plan does not ask for, or leaves to a script")
 
 
 class Run(Noun):

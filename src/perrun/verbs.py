@@ -5,10 +5,23 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from perrun.errors import InvalidInput, UnknownName
-from perrun.terms import Calibration, Comparison, Estimate, FitAnswer, Job, Model, Offer, PlanAnswer, Rig, Strategy
+from perrun.errors import InvalidInput, PerrunError, UnknownName
+from perrun.terms import (
+    Calibration,
+    Comparison,
+    Estimate,
+    FitAnswer,
+    Job,
+    Model,
+    Offer,
+    PlanAnswer,
+    Rig,
+    Strategy,
+    Varied,
+)
 
 SHORTEST_CAP = 512
+MOST_VARIED = 200  # combinations of one question: each is a plan of its own
 
 
 def job(model: str, given: dict[str, Any] | None = None) -> tuple[Job, Model]:
@@ -262,3 +275,74 @@ def schema(name: str) -> dict[str, Any]:
     if name.lower() not in nouns:
         raise UnknownName(f"no schema for {name!r}", expected=", ".join(nouns))
     return nouns[name.lower()].model_json_schema()
+
+
+def alternatives(
+    model: str, given: dict[str, Any] | None = None, strategy: dict[str, Any] | None = None, **more: Any
+) -> list[Varied]:
+    """Other jobs that the user may accept, each with its best plan; more: as for `plan`. Raises what `job` raises."""
+    from perrun import alternatives as others
+
+    asked, _ = job(model, given)
+    changes = list(others.alternatives(asked))
+    return [_varied(model, given, strategy, change, more, means) for change, means in changes]
+
+
+def vary(
+    model: str,
+    axes: dict[str, list[Any]],
+    given: dict[str, Any] | None = None,
+    strategy: dict[str, Any] | None = None,
+    **more: Any,
+) -> list[Varied]:
+    """The best plan for every combination of some settings (fields of Job, Strategy or Wish, several values each).
+
+    more: as for `plan`. A combination without a plan says why. Raises InvalidInput for a name that is no setting and
+    for more than 200 combinations.
+    """
+    from itertools import product
+    from math import prod
+
+    count = prod(len(values) for values in axes.values())
+    if count > MOST_VARIED:
+        raise InvalidInput(f"{count} combinations", expected=f"at most {MOST_VARIED}")
+    combinations = (dict(zip(axes, values, strict=True)) for values in product(*axes.values()))
+    return [_varied(model, given, strategy, change, more) for change in combinations]
+
+
+def _varied(
+    model: str,
+    given: dict[str, Any] | None,
+    strategy: dict[str, Any] | None,
+    change: dict[str, Any],
+    more: dict[str, Any],
+    means: str = "",
+) -> Varied:
+    """The best plan after a change, whose fields go where they belong."""
+    parts = {"job": dict(given or {}), "strategy": dict(strategy or {}), "wish": dict(more)}
+    for name, value in change.items():
+        parts[_home(name)][name] = value
+    wish: dict[str, Any] = parts["wish"] | {"limit": 1}
+    try:
+        found = plan(model, parts["job"], parts["strategy"], **wish)
+    except PerrunError as why:
+        return Varied(change=change, means=means, why_not=why.what)
+    return Varied(change=change, means=means, plan=found.plans[0])
+
+
+def _home(name: str) -> str:
+    """Whether a setting is of the job, of the strategy or of the wish. Raises InvalidInput for none of them."""
+    from dataclasses import fields
+
+    from perrun.planner import Wish
+
+    homes = {
+        "job": set(Job.model_fields) - {"model"},
+        "strategy": set(Strategy.model_fields),
+        "wish": {field.name for field in fields(Wish)} - {"fixed", "limit"},
+    }
+    for home, names in homes.items():
+        if name in names:
+            return home
+    every = sorted(name for names in homes.values() for name in names)
+    raise InvalidInput(f"{name!r} is no setting", expected=", ".join(every))

@@ -70,11 +70,13 @@ def _searched(
 
 
 def _last_resort(job: Job, model: Model, offers: list[Offer], wish: Wish) -> tuple[list[Offer], dict[Rig, search.Best]]:
-    """Where no machine holds the job: clusters of the largest ones, and offload to host memory on single ones."""
+    """Where no machine holds the job: clusters of the largest ones, and offload to host memory where ranks shard."""
     found: dict[Rig, search.Best] = {}
-    if "offload" not in wish.fixed:
-        eased = replace(wish, fixed=wish.fixed | {"offload": "both"})
-        found |= _searched(job, model, offers, eased)[0]
+    several = [offer for offer in offers if used(offer.rig, wish).n_gpus > 1]
+    if several and not {"offload", "sharding"} & set(wish.fixed):
+        sharding = "zero3" if wish.fixed.get("framework") == "deepspeed" else "fsdp2"
+        eased = replace(wish, fixed=wish.fixed | {"offload": "both", "sharding": sharding})
+        found |= _searched(job, model, several, eased)[0]
     if wish.n_gpus is None and wish.max_gpus is None:
         largest = max((offer.rig.n_gpus for offer in offers), default=LEAST_NODE)
         more = clusters(offers, MOST_NODES * largest)

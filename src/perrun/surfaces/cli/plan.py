@@ -1,5 +1,6 @@
 """perrun plan MODEL: rank what can be bought for a run."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -71,15 +72,36 @@ def plan(
     rules: Annotated[
         str | None, typer.Option("--rules", metavar="NAME", help="a published rule set instead of our model")
     ] = None,
+    varied: Annotated[
+        list[str] | None,
+        typer.Option("--vary", metavar="NAME=A,B", help="the best plan for each value: seq_len=1024,2048 rank=8,16"),
+    ] = None,
+    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="the chart of --vary as a picture")] = None,
+    others: Annotated[bool, typer.Option("--alternatives", help="other jobs, with what each changes")] = False,
     explained: Explain = False,
 ) -> None:
     from perrun import verbs
+    from perrun.errors import InvalidInput, NothingFits
+    from perrun.surfaces.cli import vary
 
     if rules is not None:
         by_rules(rules, model, job, output)
         return
-    asked = wishes.wish(wish, limit)
-    tell(verbs.plan(model, job, strategy, prices=prices, as_of=wishes.day(as_of), **asked), output, explained)
+    asked: dict[str, Any] = {**wishes.wish(wish, limit), "prices": prices, "as_of": wishes.day(as_of)}
+    if svg is not None and not varied:
+        raise InvalidInput("--svg draws what --vary varies", expected="--vary NAME=A,B")
+    if varied:
+        found = verbs.vary(model, vary.axes(varied), job, strategy, **asked)
+        vary.tell(found, output, svg, f"{model}: best plan by {', '.join(vary.axes(varied))}")
+        return
+    different = verbs.alternatives(model, job, strategy, **asked) if others else []
+    try:
+        answer = verbs.plan(model, job, strategy, **asked)
+    except NothingFits:
+        if others and not any(output.values()):
+            vary.tell_alternatives(different)
+        raise
+    tell(answer.model_copy(update={"alternatives": different}) if others else answer, output, explained)
 
 
 def by_rules(name: str, model: str, given: dict[str, Any], output: dict[str, Any]) -> None:
@@ -120,7 +142,7 @@ def _usable(rig: Any) -> float:
 
 def tell(answer: Any, output: dict[str, Any], explained: bool) -> None:
     """Prints a plan in the form that was asked for."""
-    from perrun.surfaces.cli import explain, show
+    from perrun.surfaces.cli import explain, show, vary
 
     if output["json"]:
         show.as_json(answer)
@@ -141,6 +163,8 @@ def tell(answer: Any, output: dict[str, Any], explained: bool) -> None:
     print(f"  prices as seen on the dates above, newest {answer.prices_as_of}; 90 % range of memory, 80 % of speed")
     print(f"  {answer.prices_age}")
     _rejected(answer.rejected)
+    if answer.alternatives:
+        vary.tell_alternatives(answer.alternatives)
     if explained and answer.plans:
         explain.plan(answer.plans[0])
 
