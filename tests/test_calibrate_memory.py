@@ -2,6 +2,7 @@
 
 import csv
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -75,3 +76,9 @@ def test_the_command_gives_json_and_files_alike(tmp_path: Path, capsys: pytest.C
         written = {row["parameter"]: float(row["value"]) for row in csv.DictReader(file)}
     assert {row["parameter"]: pytest.approx(row["value"], rel=1e-4) for row in printed} == written
     assert not (tmp_path / "memory_calibration.csv").exists()
+
+
+def test_without_scipy_the_extra_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    assert cli.run(["calibrate", str(RUNS / "llm-foundry-benchmarks.csv"), "--out", "/nowhere"]) == 2
+    assert "perrun[fit]" in capsys.readouterr().err

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perrun import estimator, memory
+from perrun.calibration import optimize
 from perrun.errors import InvalidInput, PerrunError
 from perrun.physics import allocator
 from perrun.runs import Settings
@@ -140,9 +141,6 @@ def fit(runs: list[Settings]) -> Fit:
 
 def fit_rows(found: list[Row]) -> Fit:
     """As `fit`, on rows that are read already."""
-    import scipy.optimize
-
-    least_squares = cast(Any, scipy.optimize).least_squares  # scipy ships no types
     if len(found) < MINIMUM_RUNS:
         raise InvalidInput(
             f"{len(found)} runs with known reserved or device memory", expected=f"at least {MINIMUM_RUNS} for a fit"
@@ -153,7 +151,7 @@ def fit_rows(found: list[Row]) -> Fit:
     def weighed(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         return residuals(values, found) * weight
 
-    solved: Any = least_squares(
+    solved: Any = optimize().least_squares(
         weighed,
         START,
         bounds=(LOWER, UPPER),

@@ -10,13 +10,13 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from perrun import speed
+from perrun.calibration import optimize
 from perrun.errors import InvalidInput, PerrunError
 from perrun.runs import Settings, Skipped, settings
 from perrun.speed.step import Question, domain, lines, question
@@ -188,7 +188,6 @@ def _law(x: Array) -> speed.Law:
 
 def solve(data: Data) -> tuple[speed.Law, dict[str, float]]:
     """The law and the standard errors of its constants."""
-    optimize = import_module("scipy.optimize")  # heavy, and only fits need it
     counts = Counter(data.source)
     weight = np.array([counts[source] ** -0.25 for source in data.source])  # a publication counts as sqrt(n) rows
     centre = np.log([PRIORS[name].centre for name in NAMES])
@@ -199,7 +198,7 @@ def solve(data: Data) -> tuple[speed.Law, dict[str, float]]:
         robust = np.sign(e) * np.sqrt(2.0 * (np.sqrt(1.0 + e * e) - 1.0))
         return np.concatenate([weight * robust, (x - centre) / spread])
 
-    found = optimize.least_squares(cost, centre, bounds=(centre - 3 * spread, centre + 3 * spread), xtol=1e-10)
+    found = optimize().least_squares(cost, centre, bounds=(centre - 3 * spread, centre + 3 * spread), xtol=1e-10)
     jacobian = np.asarray(found.jac, dtype=float)
     covariance: Array = np.linalg.inv(jacobian.T @ jacobian)
     errors = np.exp(found.x) * np.sqrt(covariance.diagonal())
