@@ -115,57 +115,61 @@ def peak(shape: Shape, setting: Setting, stack: Stack, stored_quantization: str 
     resident = _resident(setting, stack, w, share, model_parallel)
     acts = of_layers(shape, setting, stack, how, w, tokens)
     forward, backward, pool = _loss(shape, setting, stack, how, tokens / np.asarray(setting.tp, dtype=float))
-    gradients = w.trained * w.trained_dtype * share.gradients / model_parallel
-    accumulating = np.asarray(setting.grad_accum) > 1
-    if stack.fsdp_no_sync and setting.sharding in ("fsdp", "fsdp2"):
-        gradients = np.where(accumulating, 2.0 * shape.total_params / model_parallel, gradients)
-    held = np.where(accumulating, gradients, 0.0)
-    head = shape.hidden_size * shape.vocab_size * w.trained_dtype * share.gradients if how.trains_base else 0.0
+    made = _gradients(shape, setting, stack, w, share.gradients, model_parallel)
     temporary = w.trained * law.optimizer_temporary_bytes(setting.optimizer, stack.optimizer_impl, w.trained_dtype)
     root, layer = _gathered(shape, setting, w)
     retained = 2.0 * acts.inputs if _retains(setting, stack) else acts.kept / max(shape.n_layers, 1)
-    made = {only: _last_gradients(shape, w, only) * share.gradients / model_parallel for only in (False, True)}
-    cast_forward, cast_backward = _autocast_copies(
-        setting, stack, w, float(shape.hidden_size * shape.vocab_size), model_parallel
-    )
-    forward_lines = {
-        "autocast copies": cast_forward,
-        "saved activations": acts.kept,
-        "gradients": held,
-        "sharding buffers": root,
-    }
-    first_layer = {"saved activations": retained, "sharding buffers": root + layer}
+    head = float(shape.hidden_size * shape.vocab_size)
+    cast_forward, cast_backward = _autocast_copies(setting, stack, w, head, model_parallel)
+    kept: Lines = {"saved activations": acts.kept, "autocast copies": cast_backward}
+    forward_lines = kept | {"gradients": made.held, "sharding buffers": root}
+    in_layer: Lines = {"layer backward": acts.backward, "dequantised weights": acts.unpacked}
+    norm = tokens * _final_norm(shape, how) / np.asarray(setting.tp, dtype=float)
     phases: dict[str, Lines] = {
-        "forward": forward_lines | {"logits and loss": forward},
-        "loss": forward_lines | {"logits and loss": backward, "autocast copies": cast_backward},
-        "final norm": forward_lines
-        | {
-            "layer backward": tokens * _final_norm(shape, how),
-            "gradients": np.maximum(held, head),
-            "autocast copies": cast_backward,
-        },
-        "backward": {
-            "autocast copies": cast_backward,
-            "saved activations": acts.kept,
-            "layer backward": acts.backward,
-            "gradients": np.maximum(held, head),
-            "dequantised weights": acts.unpacked,
-            "sharding buffers": root + layer,
-        },
-        "gradients": first_layer
-        | {
-            "layer backward": acts.backward,
-            "gradients": np.maximum(held, gradients - made[False]),
-            "dequantised weights": acts.unpacked,
-        },
-        "last attention": _attention_moment(
-            acts.kept, acts, np.maximum(held, head + made[False] - made[True]), root + layer
-        ),
-        "attention": _attention_moment(retained, acts, np.maximum(held, gradients - made[True]), root + layer),
-        "embedding": {"gradients": gradients, "tied gradients": _tied_gradients(shape, w) * share.gradients},
-        "optimizer": {"gradients": gradients, "optimizer temporary": temporary * share.states / model_parallel},
+        "forward": forward_lines | {"logits and loss": forward, "autocast copies": cast_forward},
+        "loss": forward_lines | {"logits and loss": backward},
+        "final norm": forward_lines | {"layer backward": norm, "gradients": made.of_head},
+        "backward": kept | in_layer | {"gradients": made.of_head, "sharding buffers": root + layer},
+        "gradients": in_layer
+        | {"saved activations": retained, "gradients": made.before_first, "sharding buffers": root + layer},
+        "last attention": _attention_moment(acts.kept, acts, made.of_last, root + layer),
+        "attention": _attention_moment(retained, acts, made.before_attention, root + layer),
+        "embedding": {"gradients": made.all, "tied gradients": _tied_gradients(shape, w) * share.gradients},
+        "optimizer": {"gradients": made.all, "optimizer temporary": temporary * share.states / model_parallel},
     }
     return _widest(resident, phases, {"logits and loss": pool})
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """Bytes of gradients: held while the forward runs (of earlier micro batches), made when the head is done, when the
+    last layer's MLP is done, before the first layer, before its attention, and all.
+    """
+
+    held: Any
+    of_head: Any
+    of_last: Any
+    before_first: Any
+    before_attention: Any
+    all: Any
+
+
+def _gradients(shape: Shape, setting: Setting, stack: Stack, w: Weights, share: Any, model_parallel: Any) -> _Made:
+    every: Any = w.trained * w.trained_dtype * share / model_parallel
+    accumulating = np.asarray(setting.grad_accum) > 1
+    if stack.fsdp_no_sync and setting.sharding in ("fsdp", "fsdp2"):
+        every = np.where(accumulating, 2.0 * shape.total_params / model_parallel, every)
+    held = np.where(accumulating, every, 0.0)
+    head = shape.hidden_size * shape.vocab_size * w.trained_dtype * share if w.trains_base else 0.0
+    layer, attention = (_last_gradients(shape, w, only) * share / model_parallel for only in (False, True))
+    return _Made(
+        held=held,
+        of_head=np.maximum(held, head),
+        of_last=np.maximum(held, head + layer - attention),
+        before_first=np.maximum(held, every - layer),
+        before_attention=np.maximum(held, every - attention),
+        all=every,
+    )
 
 
 def _final_norm(shape: Shape, how: activations.Regime) -> float:

@@ -293,75 +293,103 @@ def selective_saved(layer: Layer, hidden: float, regime: Regime) -> float:
     return regime.residual * hidden + regime.act * (0.5 * products + layer.heads * layer.v_head_dim)
 
 
-def layer_bytes(layer: Layer, hidden: float, rank: Any, regime: Regime) -> LayerBytes:
-    """One decoder layer as bytes per token; see the module for what is counted.
+@dataclass(frozen=True, slots=True)
+class _Half:
+    """One half of a layer, attention or MLP: what it keeps [bytes per token] and how wide its last matrix reads."""
 
-    hidden: width of the residual stream; rank: of the adapters (0 without), may be an array.
-    """
-    produced = regime.residual if regime.residual == FP32 and not regime.autocast else regime.act
-    normed = FP32 if regime.residual == FP32 else regime.act
+    saved: Any
+    norms: float
+    width: float
+
+
+def _attention_half(layer: Layer, hidden: float, rank: Any, regime: Regime, mixer: float) -> _Half:
+    """Everything up to the residual after the mixer; mixer: what stands between its matrices (`attention_saved`)."""
     read, write = split_attention(layer)
-    mlp_read, mlp_write = split_mlp(layer)
     latents = [m for m in read if layer.mixer == "mla" and m.in_features != hidden]
-    mixer, scores = attention_saved(layer, regime)
-    half = layer.norms / 2
-    dropped_writes = 1.0 * hidden if layer.residual_dropout else 0.0  # a mask of one byte
-    parallel = layer.norms == 1 and regime.trains_base and bool(mlp_read)  # the MLP reads what the attention reads
-    norm = norm_saved(hidden, regime.trains_base, regime, layer.norm, regime.residual)
-    out_width = write[0].in_features if write else 0.0
-    attention = (
-        half * norm
+    normed = FP32 if regime.residual == FP32 else regime.act
+    produced = regime.residual if regime.residual == FP32 and not regime.autocast else regime.act
+    width = write[0].in_features if write else 0.0
+    norms = layer.norms / 2 * norm_saved(hidden, regime.trains_base, regime, layer.norm, regime.residual)
+    saved = (
+        norms
         + inputs_saved([m for m in read if m not in latents], hidden, regime, normed)
         + latents_saved(latents, regime)
         + adapter_inner(read + write, rank, regime)
         + dora_saved(read + write, regime)
         + mixer
-        + dropped_writes
-        + (0.0 if regime.trains_base else inputs_saved(write, out_width, regime, produced))
+        + _mask(layer, hidden)
+        + (0.0 if regime.trains_base else inputs_saved(write, width, regime, produced))
     )
-    kept, product, widest = mlp_saved(layer, regime)
-    at_once = experts_at_once(layer, regime)
-    product, widest = product * at_once, widest * at_once
-    last = sum(inputs_saved([m], m.in_features * m.active, regime, regime.act) for m in mlp_write)
-    mlp = (
-        half * norm
-        + dropped_writes
-        + (0.0 if parallel else inputs_saved(mlp_read, hidden, regime, normed))
-        + adapter_inner(mlp_read + mlp_write, rank, regime)
-        + dora_saved(mlp_read + mlp_write, regime)
+    return _Half(saved, norms, width)
+
+
+def _mlp_half(layer: Layer, hidden: float, rank: Any, regime: Regime, kept: float) -> _Half:
+    """Everything up to the input of the last matrix; kept: what stands between the matrices (`mlp_saved`)."""
+    read, write = split_mlp(layer)
+    parallel = layer.norms == 1 and regime.trains_base and bool(read)  # the MLP reads what the attention reads
+    normed = FP32 if regime.residual == FP32 else regime.act
+    norms = layer.norms / 2 * norm_saved(hidden, regime.trains_base, regime, layer.norm, regime.residual)
+    saved = (
+        norms
+        + _mask(layer, hidden)
+        + (0.0 if parallel else inputs_saved(read, hidden, regime, normed))
+        + adapter_inner(read + write, rank, regime)
+        + dora_saved(read + write, regime)
         + kept
         + routing_saved(layer, hidden, regime)
     )
-    entering = regime.residual * hidden
-    at_last = attention + mlp + last + entering + product + (last if any(map(regime.adapted, mlp_write)) else 0.0)
-    at_product = attention + mlp + entering + widest
-    at_sum = attention + mlp + last + entering + combining(layer, hidden, regime)
-    # the adapter's branch ran first: its gradient waits while the frozen matrix is unpacked for its own
-    at_unpack = attention + mlp + entering + product * (2.0 if any(map(regime.adapted, mlp_write)) else 1.0)
-    # gradients of output and queries, and the fp32 accumulator of flash kernels
-    at_attention = attention + entering + 2.0 * (out_width + layer.heads * layer.head_dim)
-    at_attention += 0.0 if scores else FP32 * out_width
-    undropped = 0.0
-    if regime.hook_free_inputs:  # bitsandbytes keeps them as attributes, past the hooks of checkpointing
-        widths = (hidden if read else 0.0, out_width, hidden if mlp_read else 0.0, layer.intermediate)
-        undropped = regime.act * sum(widths)
-    # eager: softmax in fp32, its gradient before and after, all [heads, tokens, keys]
+    return _Half(saved, norms, hidden if read else 0.0)
+
+
+def _mask(layer: Layer, hidden: float) -> float:
+    """Bytes per token of the mask with which a branch's output is dropped: one each."""
+    return hidden if layer.residual_dropout else 0.0
+
+
+def _scores_backward(layer: Layer, regime: Regime) -> float:
+    """Bytes per token and key while eager attention runs backward: softmax, its gradient before and after."""
     softmax = FP32 if layer.softmax_fp32 else regime.act
     capped = regime.act if layer.score_softcap else 0.0
-    dropped = 1.0 if layer.score_dropout else 0.0
-    backward_scores = (3 * softmax + capped + dropped) * layer.heads if scores else 0.0
-    at_reader = attention + half * norm + entering + reader_gradients(mlp_read, regime)
+    return (3 * softmax + capped + (1.0 if layer.score_dropout else 0.0)) * layer.heads
+
+
+def layer_bytes(layer: Layer, hidden: float, rank: Any, regime: Regime) -> LayerBytes:
+    """One decoder layer as bytes per token; see the module for what is counted.
+
+    hidden: width of the residual stream; rank: of the adapters (0 without), may be an array.
+    """
+    mixer, scores = attention_saved(layer, regime)
+    kept, product, widest = mlp_saved(layer, regime)
+    at_once = experts_at_once(layer, regime)
+    product, widest = product * at_once, widest * at_once
+    attention = _attention_half(layer, hidden, rank, regime, mixer)
+    mlp = _mlp_half(layer, hidden, rank, regime, kept)
+    readers, writers = split_mlp(layer)
+    adapted = any(map(regime.adapted, writers))
+    last = sum(inputs_saved([m], m.in_features * m.active, regime, regime.act) for m in writers)
+    entering = regime.residual * hidden
+    whole = attention.saved + mlp.saved + entering
+    at_last = whole + last + product + (last if adapted else 0.0)
+    at_reader = attention.saved + mlp.norms + entering + reader_gradients(readers, regime)
+    # gradients of output and queries, and the fp32 accumulator of flash kernels
+    at_attention = attention.saved + entering + 2.0 * (attention.width + layer.heads * layer.head_dim)
+    at_attention += 0.0 if scores else FP32 * attention.width
+    undropped = 0.0
+    if regime.hook_free_inputs:  # bitsandbytes keeps them as attributes, past the hooks of checkpointing
+        entered = hidden if split_attention(layer)[0] else 0.0
+        undropped = regime.act * (entered + attention.width + mlp.width + layer.intermediate)
     copies = regime.kernels == "eager" and layer.norm != "layer" and regime.residual < FP32
     return LayerBytes(
         input=entering,
         shared=0.0 if copies else entering,
         undropped=undropped,
         selective=selective_saved(layer, hidden, regime),
-        saved=attention + mlp + last,
+        saved=attention.saved + mlp.saved + last,
         saved_scores=scores,
-        backward=np.maximum(np.maximum(at_last, at_product), at_reader),
-        backward_sum=at_sum,
-        backward_matmul=at_unpack,
+        backward=np.maximum(np.maximum(at_last, whole + widest), at_reader),
+        backward_sum=whole + last + combining(layer, hidden, regime),
+        # the adapter's branch ran first: its gradient waits while the frozen matrix is unpacked for its own
+        backward_matmul=whole + product * (2.0 if adapted else 1.0),
         backward_attention=at_attention,
-        backward_scores=backward_scores,
+        backward_scores=_scores_backward(layer, regime) if scores else 0.0,
     )
