@@ -155,11 +155,12 @@ class _Made:
 
 
 def _gradients(shape: Shape, setting: Setting, stack: Stack, w: Weights, share: Any, model_parallel: Any) -> _Made:
-    every: Any = w.trained * w.trained_dtype * share / model_parallel
     accumulating = np.asarray(setting.grad_accum) > 1
+    every: Any = np.asarray(w.trained * w.trained_dtype * share / model_parallel, dtype=float)
     if stack.fsdp_no_sync and setting.sharding in ("fsdp", "fsdp2"):
-        every = np.where(accumulating, 2.0 * shape.total_params / model_parallel, every)
-    held = np.where(accumulating, every, 0.0)
+        whole: Any = np.where(accumulating, 2.0 * shape.total_params / model_parallel, every)
+        every = whole
+    held: Any = np.where(accumulating, every, 0.0)
     head = shape.hidden_size * shape.vocab_size * w.trained_dtype * share if w.trains_base else 0.0
     layer, attention = (_last_gradients(shape, w, only) * share / model_parallel for only in (False, True))
     return _Made(
