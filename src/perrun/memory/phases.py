@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from perrun.facts.stacks import Stack
 from perrun.memory.kept import Activations, of_layers
@@ -18,6 +19,7 @@ from perrun.setting import Setting
 from perrun.shapes import Shape
 
 Lines = dict[str, Any]
+Array = npt.NDArray[np.float64]
 
 PHASES = (
     "forward",
@@ -154,13 +156,12 @@ class _Made:
     all: Any
 
 
-def _gradients(shape: Shape, setting: Setting, stack: Stack, w: Weights, share: Any, model_parallel: Any) -> _Made:
+def _gradients(shape: Shape, setting: Setting, stack: Stack, w: Weights, share: Any, model_parallel: Array) -> _Made:
     accumulating = np.asarray(setting.grad_accum) > 1
-    every: Any = np.asarray(w.trained * w.trained_dtype * share / model_parallel, dtype=float)
+    every = w.trained * w.trained_dtype * share / model_parallel
     if stack.fsdp_no_sync and setting.sharding in ("fsdp", "fsdp2"):
-        whole: Any = np.where(accumulating, 2.0 * shape.total_params / model_parallel, every)
-        every = whole
-    held: Any = np.where(accumulating, every, 0.0)
+        every = np.where(accumulating, 2.0 * shape.total_params / model_parallel, every)
+    held = np.where(accumulating, every, 0.0)
     head = shape.hidden_size * shape.vocab_size * w.trained_dtype * share if w.trains_base else 0.0
     layer, attention = (_last_gradients(shape, w, only) * share / model_parallel for only in (False, True))
     return _Made(
