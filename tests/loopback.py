@@ -71,12 +71,16 @@ def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
+class _Http(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128  # of 20 clients at once none waits for the kernel to repeat its first packet
+
+
 @contextmanager
 def serving() -> Iterator[Server]:
     server = Server("", {})
-    http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(server))
-    http.daemon_threads = True
-    http.block_on_close = False
+    http = _Http(("127.0.0.1", 0), _handler(server))
     server.url = f"http://127.0.0.1:{http.server_address[1]}"
     threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
     try:

@@ -151,7 +151,7 @@ def test_a_price_that_cannot_be_is_held_back_until_somebody_decides(call, folder
     file = folder / "cents.csv"
     file.write_text(f"{HEADER}\nacme,H100 SXM,1,250,2026-11-20\nacme,L4,1,40,2026-11-20\n")
     _, out, _ = call("import", file)
-    assert "held back: acme 1x H100 SXM on-demand" in out
+    assert "held back: acme 1x H100-SXM-80GB on-demand" in out
     assert "cents taken for dollars?" in out
     code, out, _ = call("check", "--json")
     assert code == 1
@@ -190,7 +190,7 @@ def test_history_as_a_chart_a_picture_and_rows(call, folder, mine):
     picture = folder / "chart.svg"
     code, out, _ = call("history", "--provider", "acme", "--gpu", "h100", "--svg", picture)
     assert code == 0
-    assert "A acme reserved 8x H100 SXM mine.csv: $1.238 per GPU-hour on 2026-11-27" in out
+    assert "A acme reserved 8x H100-SXM-80GB mine.csv: $1.238 per GPU-hour on 2026-11-27" in out
     assert picture.read_text().startswith("<svg")
     _, out, _ = call("history", "--provider", "acme", "--gpu", "h100", "--csv")
     assert [row["usd_per_hour"] for row in csv.DictReader(io.StringIO(out))] == ["11.9", "9.9"]
@@ -241,6 +241,20 @@ def test_interruption_report(call):
     assert found["low"] == found["high"]
 
 
+def test_ones_own_price_stands_in_the_market_of_its_card(call, folder):
+    file = folder / "own.csv"
+    file.write_text(
+        f"{HEADER}\nacme,l4,1,0.05,2026-11-20\nacme,A100 80 GB,1,0.5,2026-11-20\nacme,A100,1,0.6,2026-11-20\n"
+    )
+    call("import", file)
+    _, out, _ = call("market", "--gpu", "l4", "--term", "on-demand", "--json")
+    (one,) = json.loads(out)
+    assert (one["gpu"], one["minimum"]) == ("L4-24GB", 0.05)
+    assert one["providers"] > 1
+    _, out, _ = call("list", "--provider", "acme", "--json")
+    assert {row["gpu"] for row in json.loads(out)} == {"L4-24GB", "A100-80GB", "A100"}  # what is not said stays unsaid
+
+
 @pytest.mark.parametrize(
     "words",
     [("list",), ("history", "--gpu", "l4"), ("market",), ("export",), ("sources",), ("check",), ("publish",)],
@@ -258,7 +272,7 @@ def test_an_import_as_json_lists_what_it_left_out_and_held_back(call, mine):
     found = json.loads(out)
     assert (code, found["new"], found["quarantined"]) == (0, 2, 1)
     assert [(one["line"], one["column"]) for one in found["left_out"]] == [(4, "gpu")]
-    assert [one["gpu"] for one in found["held"]] == ["L40S"]
+    assert [one["gpu"] for one in found["held"]] == ["L40S-48GB"]
 
 
 def test_every_age_is_in_the_rows(call):

@@ -27,7 +27,7 @@ def problems(tmp_path, row, header=HEADER):
 def test_a_plain_file(tmp_path):
     file = write(tmp_path, f"{HEADER},term\nmycloud,H100 SXM,8,16.5,2026-11-01,reserved\n")
     (quote,) = files.load(file)
-    assert (quote.provider, quote.gpu, quote.n_gpus, quote.usd_per_hour) == ("mycloud", "H100 SXM", 8, 16.5)
+    assert (quote.provider, quote.gpu, quote.n_gpus, quote.usd_per_hour) == ("mycloud", "H100-SXM-80GB", 8, 16.5)
     assert (quote.term, quote.observed_at, quote.source) == ("reserved", date(2026, 11, 1), "mine.csv")
     (offer,) = snapshot.load(file)
     assert offer.rig.gpu == "H100-SXM-80GB"

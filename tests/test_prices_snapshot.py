@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 
 from perrun.prices import snapshot, tables
-from perrun.prices.offers import slowest_of
+from perrun.prices.names import slowest_of
 from perrun.prices.quote import TERMS
 from perrun.terms import Offer
 

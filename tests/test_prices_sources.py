@@ -12,8 +12,8 @@ import pytest
 
 from loopback import Reply, serving
 from perrun.errors import InvalidInput, Unavailable, UnknownName
-from perrun.prices import sources
-from perrun.prices.sources import cards, pages
+from perrun.prices import names, sources
+from perrun.prices.sources import pages
 from perrun.prices.sources.http import MOST_BYTES, Fetcher, address_of, key_of
 
 DATA = Path(__file__).parent / "data" / "prices"
@@ -266,8 +266,8 @@ def test_a_providers_own_price_page(server, tmp_path, monkeypatch):
     source = sources.every()["lowcost"]
     quotes = list(source.parse(source.fetch(fetcher("lowcost", source.endpoint)), TODAY))
     assert [(q.gpu, q.term, q.usd_per_hour, q.observed_at, q.storage_usd_per_gb_month) for q in quotes] == [
-        ("H100 SXM", "on-demand", 1.68, date(2026, 10, 19), 0.08),
-        ("H100 SXM", "interruptible", 0.84, date(2026, 10, 19), 0.08),
+        ("H100-SXM-80GB", "on-demand", 1.68, date(2026, 10, 19), 0.08),
+        ("H100-SXM-80GB", "interruptible", 0.84, date(2026, 10, 19), 0.08),
     ]
     assert {q.provider for q in quotes} == {"lowcostgpu"}
 
@@ -396,7 +396,7 @@ def test_addresses_and_keys_come_from_the_environment(monkeypatch):
     ],
 )
 def test_names_of_cards(name, memory, card):
-    assert cards.named(name, memory) == card
+    assert names.named(name, memory) == card
 
 
 def test_no_shape_of_answer_breaks_a_parser():

@@ -9,7 +9,8 @@ from datetime import date, datetime
 from typing import Any, cast
 
 from perrun.errors import PerrunError
-from perrun.prices.offers import card_of
+from perrun.prices import tables
+from perrun.prices.names import card_of, named
 from perrun.prices.quote import TERMS
 
 _MONEY = ("USD", "EUR", "GBP", "CHF", "JPY", "CNY", "INR", "CAD", "AUD", "NZD", "SEK", "NOK", "DKK", "PLN", "CZK")
@@ -107,11 +108,14 @@ def _term(cell: Any) -> str:
 
 
 def _card(cell: Any) -> str:
+    name = str(cell)
     try:
-        card_of(str(cell))
+        id, unsaid = card_of(name)
     except PerrunError as why:
         raise Wrong(why.what, why.expected or why.hint or "a card of perrun gpus") from None
-    return str(cell)
+    if not unsaid:
+        return id
+    return name if name in tables.unsaid() else named(name)
 
 
 def _currency(cell: Any) -> str:

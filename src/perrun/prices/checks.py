@@ -8,7 +8,7 @@ from typing import Any
 from perrun.errors import PerrunError
 from perrun.facts import gpus
 from perrun.prices import tables
-from perrun.prices.offers import card_of
+from perrun.prices.names import card_of
 from perrun.prices.quote import Quote, identity
 from perrun.units import HOURS_PER_MONTH
 

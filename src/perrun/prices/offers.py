@@ -3,36 +3,10 @@
 from functools import cache
 from typing import Any, cast
 
-from perrun.errors import AmbiguousName
-from perrun.facts import gpus
 from perrun.prices import tables
+from perrun.prices.names import card_of
 from perrun.prices.quote import Quote
-from perrun.terms import GPU, Offer, Rig, Term
-
-
-@cache
-def card_of(name: str) -> tuple[str, str]:
-    """(canonical id, note) of a card as a price list names it.
-
-    Where the list does not say the form factor, the slowest of the candidates stands in, so that a plan never
-    promises the faster one. Raises UnknownName.
-    """
-    known = tables.unsaid().get(name)
-    if known:
-        return known, f"sold as {name}, form factor not said"
-    try:
-        return gpus.get(name).id, ""
-    except AmbiguousName:
-        return slowest_of(name), f"sold as {name}, form factor not said"
-
-
-def slowest_of(name: str) -> str:
-    """Of the cards that a name may mean the slowest, by arithmetic and then by memory."""
-    return min(gpus.candidates(name), key=_pace).id
-
-
-def _pace(gpu: GPU) -> tuple[float, float]:
-    return (gpu.bf16_dense_tflops or gpu.fp16_dense_tflops or 0.0, gpu.bandwidth_gb_s or 0.0)
+from perrun.terms import Offer, Rig, Term
 
 
 @cache

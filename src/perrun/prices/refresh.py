@@ -104,11 +104,17 @@ def _work(source: Source, deadline: float, today: date, answers: "queue.Queue[_A
         if not answer.quotes:
             answer.quotes, answer.error = None, "answers without a single price"
     except PerrunError as error:
-        answer.error = str(error)
+        answer.error = _said(error, source.name)
     except Exception as error:  # a source that breaks in an unforeseen way must not take the others with it
         answer.error = f"its answer cannot be read ({type(error).__name__}: {error})"
     answer.seconds = time.monotonic() - start
     answers.put(answer)
+
+
+def _said(error: PerrunError, source: str) -> str:
+    """What went wrong in one line, without the source's name: that stands beside it."""
+    expected = f"; expected {error.expected}" if error.expected else ""
+    return f"{error.what}{expected}".removeprefix(f"{source}: ").removeprefix(f"{source} ")
 
 
 def _store(book: Book, answer: _Answer) -> Outcome:

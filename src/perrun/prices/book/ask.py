@@ -1,6 +1,6 @@
 """Questions to the book. Each is one statement whose cost grows with the offers, not with their history."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -32,45 +32,50 @@ def _filtered(asked: "Query", where: dict[str, Any]) -> "Query":
     return asked
 
 
-def _current(columns: Sequence[Any], as_of: date | None) -> "Query":
-    """Offers joined to their price: by the pointer, or by one step into the index for a day."""
-    from sqlalchemy import select
+def _current(connection: "Connection", wanted: Callable[[Any], list[Any]], as_of: date | None) -> "Query":
+    """Offers joined to their price: by the pointer, or by one step into the index for a day.
+
+    wanted: the columns, given the prices. PostgreSQL is told by a lateral join to take these steps, since it would
+    rather read all prices; SQLite has none and takes them anyway.
+    """
+    from sqlalchemy import select, true
 
     from perrun.prices.book.schema import observations, offers
 
+    past = observations.alias("past")
     if as_of is None:
-        which: Any = offers.c.latest_id
+        one: Query = select(past).where(past.c.id == offers.c.latest_id)
     else:
-        past = observations.alias("past")
-        which = (
-            select(past.c.id)
-            .where(past.c.offer_id == offers.c.id, past.c.observed_at <= as_of)
-            .order_by(past.c.offer_id.desc(), past.c.observed_at.desc(), past.c.id.desc())
-            .limit(1)
-            .scalar_subquery()
-        )
-    joined = offers.join(observations, observations.c.id == which)
-    return select(*columns).select_from(joined).where(observations.c.usd_per_hour.is_not(None))
+        one = select(past).where(past.c.offer_id == offers.c.id, past.c.observed_at <= as_of)
+        one = one.order_by(past.c.offer_id.desc(), past.c.observed_at.desc(), past.c.id.desc())
+    if connection.dialect.name == "postgresql":
+        prices = one.limit(1).lateral("price")
+        joined = offers.join(prices, true())
+    else:
+        prices = observations
+        which = offers.c.latest_id if as_of is None else one.with_only_columns(past.c.id).limit(1).scalar_subquery()
+        joined = offers.join(prices, prices.c.id == which)
+    return select(*wanted(prices)).select_from(joined).where(prices.c.usd_per_hour.is_not(None))
 
 
-def _columns() -> list[Any]:
+def _columns(prices: Any) -> list[Any]:
     """What differs from price to price; sources and billing terms are few and are looked up by their ids."""
-    from perrun.prices.book.schema import observations, offers
+    from perrun.prices.book.schema import offers
 
     return [
         offers.c.source_id,
-        observations.c.billing_id,
+        prices.c.billing_id,
         offers.c.provider,
         offers.c.gpu,
         offers.c.n_gpus,
-        observations.c.usd_per_hour,
-        observations.c.observed_at,
+        prices.c.usd_per_hour,
+        prices.c.observed_at,
         offers.c.term,
         offers.c.instance,
         offers.c.region,
         offers.c.n_nodes,
         offers.c.currency,
-        observations.c.price_per_hour,
+        prices.c.price_per_hour,
         offers.c.block_gpu_hours,
         offers.c.reservation_hours,
         offers.c.ram_gib,
@@ -119,21 +124,25 @@ def quotes(connection: "Connection", as_of: date | None, where: dict[str, Any]) 
     """Current quotes as they stand beside each other, in the order in which offers were first seen."""
     from perrun.prices.book.schema import offers
 
-    asked = _filtered(_current(_columns(), as_of), where).order_by(offers.c.id)
+    asked = _filtered(_current(connection, _columns, as_of), where).order_by(offers.c.id)
     return _Maker(connection).quotes(connection.execute(asked).all())
 
 
 def columns(connection: "Connection", as_of: date | None, where: dict[str, Any]) -> dict[str, list[Any]]:
     """The figures of a market, column by column; of one product seen by several sources the price seen last."""
-    from perrun.prices.book.schema import observations, offers
+    from perrun.prices.book.schema import offers
 
-    figures = (observations.c.usd_per_hour, observations.c.observed_at)
-    wanted = [*(offers.c[name] for name in PRODUCT), *figures]
-    rows = connection.execute(_filtered(_current(wanted, as_of), where)).all()
+    figures = ("usd_per_hour", "observed_at")
+
+    def wanted(prices: Any) -> list[Any]:
+        return [*(offers.c[name] for name in PRODUCT), *(prices.c[name] for name in figures)]
+
+    rows = connection.execute(_filtered(_current(connection, wanted, as_of), where)).all()
     size, day = len(PRODUCT), itemgetter(-1)
     kept = {row[:size]: row for row in sorted(rows, key=day)}
-    found = zip(*kept.values(), strict=True) if kept else ((),) * len(wanted)
-    return {column.name: list(values) for column, values in zip(wanted, found, strict=True)}
+    names = (*PRODUCT, *figures)
+    found = zip(*kept.values(), strict=True) if kept else ((),) * len(names)
+    return {name: list(values) for name, values in zip(names, found, strict=True)}
 
 
 def history(connection: "Connection", since: date | None, where: dict[str, Any]) -> list[Quote]:
@@ -143,7 +152,7 @@ def history(connection: "Connection", since: date | None, where: dict[str, Any])
     from perrun.prices.book.schema import observations, offers
 
     joined = offers.join(observations, observations.c.offer_id == offers.c.id)
-    wanted: Query = select(*_columns()).select_from(joined)
+    wanted: Query = select(*_columns(observations)).select_from(joined)
     asked = _filtered(wanted, where).where(observations.c.usd_per_hour.is_not(None))
     if any(where.values()):  # says which table to begin with, whatever the database knows of their sizes
         few: Query = select(offers.c.id)

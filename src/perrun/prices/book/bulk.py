@@ -13,7 +13,7 @@ from perrun.prices.quote import IDENTITY, Quote, identity
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
 
-MANY = 5_000  # offers of a batch from which on the statistics of the tables are brought up to date
+GROWN = 0.1  # share of all observations that a batch adds, from which on the statistics of the tables are renewed
 CHUNK = 50_000  # observations kept in memory before they are handed to the database
 TERM_COLUMNS = (
     "billing_increment_s",
@@ -86,7 +86,7 @@ class Writer:
             insert(batches).values(id=self.batch_id, source_id=self.source, stored_at=stored_at, origin=origin)
         )
         self.new = self.changed = self.same = 0
-        self._observation = self._next("observations")
+        self._first = self._observation = self._next("observations")
         self._offer = self._next("offers")
         self._known = self._load_offers()
         self._billing = self._load_billing()
@@ -105,9 +105,12 @@ class Writer:
         """identity -> (offer id, current price or None if gone, its day as the driver has it, its observation)."""
         wanted = ", ".join(f"o.{name}" for name in IDENTITY)
         driver = cast(Any, self.connection.connection.driver_connection)
+        joined = "observations p ON p.id = o.latest_id"
+        if self.connection.dialect.name == "postgresql":  # as in ask: step by step, it would rather read all prices
+            joined = "LATERAL (SELECT * FROM observations WHERE id = o.latest_id LIMIT 1) p ON true"
         rows = driver.execute(
             f"SELECT {wanted}, o.id, p.usd_per_hour, p.observed_at, o.latest_id"
-            f" FROM offers o LEFT JOIN observations p ON p.id = o.latest_id WHERE o.source_id = {self.source}"
+            f" FROM offers o LEFT JOIN {joined} WHERE o.source_id = {self.source}"
         ).fetchall()
         size = len(IDENTITY)
         return {row[:size]: row[size:] for row in rows}
@@ -193,7 +196,7 @@ class Writer:
         values = {"tried_at": self.stored_at, "stored_at": self.stored_at, "error": ""}
         self.connection.execute(update(sources).where(sources.c.id == self.source).values(**values))
         self._point()
-        if len(self._last) >= MANY:  # so that the planner of the database knows which table is the large one
+        if self._observation - self._first > GROWN * self._observation:  # so that the database knows its large tables
             self.connection.execute(text("ANALYZE"))
 
     def _point(self) -> None:

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from datetime import date
 from typing import Any
 
+from perrun.prices.names import named
 from perrun.prices.quote import Quote
 from perrun.prices.sources.base import Source, count, inner, number, rows, text
-from perrun.prices.sources.cards import named
 from perrun.prices.sources.http import Fetcher
 
 CLOUDS = ("secure", "community")

@@ -61,15 +61,15 @@ class Line:
 def fetch(http: Fetcher) -> Any:
     """{cloud: text}; a cloud that does not come is named and the others go on. Raises Unavailable without any."""
     found: dict[str, str] = {}
-    errors: list[str] = []
+    why = ""
     for cloud in CLOUDS:
         try:
             found[cloud] = http.get(f"/{cloud}/vms.csv").decode("utf-8", errors="replace")
         except Unavailable as error:
-            errors.append(f"{cloud} ({error.what})")
+            http.missing.append(cloud)
+            why = error.what
     if not found:
-        raise Unavailable("skypilot: no cloud came: " + "; ".join(errors))
-    http.missing += errors
+        raise Unavailable(f"skypilot: no cloud came, at last: {why.removeprefix('skypilot: ')}")
     return found
 
 

@@ -35,7 +35,8 @@ def refresh(
                 task = bar.add_task("asking", total=len(names))
                 outcomes = desk.refreshed(book, names, timeout, told=lambda _: bar.advance(task))
     _show(outcomes, output)
-    if outcomes and all(outcome.added is None and not outcome.skipped for outcome in outcomes):
+    failed = any(outcome.error for outcome in outcomes)
+    if failed and not any(outcome.added for outcome in outcomes):
         if output["json"]:  # the errors stand in the answer
             raise typer.Exit(2)
         raise Unavailable("no source answered", hint="the prices of the book stay as they were")
