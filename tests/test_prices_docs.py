@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perrun.prices import files, sources
+from perrun.prices import files, snapshot, sources
 from perrun.prices.cells import KINDS
 from perrun.prices.quote import TERMS
 from perrun.prices.sources import pages
@@ -29,6 +29,10 @@ def test_the_table_of_sources_is_that_of_the_code(monkeypatch):
 def test_every_command_is_named_and_exists():
     named = set(re.findall(r"^\| `perrun prices (\w+)`", PAGE, re.MULTILINE))
     assert named == {command.name or command.callback.__name__ for command in prices.app.registered_commands}
+
+
+def test_the_size_of_the_snapshot_is_that_of_the_file():
+    assert f"holds {len(snapshot.shipped())} dated prices" in PAGE
 
 
 def test_every_column_and_term_is_named():
