@@ -6,7 +6,7 @@ from typing import Any
 
 from perrun import estimator
 from perrun.errors import InvalidInput, NothingFits
-from perrun.strategies import CANNOT_FUSE
+from perrun.facts import layouts, stacks
 from perrun.terms import Job, Model, Remedy, Rig, Strategy
 
 LARGEST = ("seq_len", "micro_batch", "rank")
@@ -16,22 +16,28 @@ _CAP = {"seq_len": 2**20, "micro_batch": 2**14, "rank": 2**12}
 
 def _changes(job: Job, strategy: Strategy, rig: Rig) -> list[dict[str, Any]]:
     """Single changes of the strategy that may save memory; none of them changes the loss curve."""
-    changes: list[dict[str, Any]] = []
-    if strategy.checkpointing == "none":
-        changes.append({"checkpointing": "full"})
-    if not strategy.fused_ce and strategy.framework not in CANNOT_FUSE:
+    offered = layouts.of(stacks.get(strategy.framework).framework)
+    changes: list[dict[str, Any]] = [
+        {"checkpointing": kind} for kind in _beyond(strategy.checkpointing, offered.checkpointing)
+    ]
+    if not strategy.fused_ce and True in offered.fused_ce:
         changes.append({"fused_ce": True})
     size = strategy.micro_batch
     while size % 2 == 0:
         size //= 2
         changes.append({"micro_batch": size, "grad_accum": strategy.grad_accum * strategy.micro_batch // size})
-    if rig.n_gpus > 1 and strategy.sharding in ("ddp", "zero1", "zero2"):
-        changes.append({"sharding": "zero3" if strategy.framework == "deepspeed" else "fsdp2"})
+    if rig.n_gpus > 1:
+        changes += [{"sharding": kind} for kind in _beyond(strategy.sharding, offered.sharding)]
     if strategy.offload == "none":
         if job.method == "full":
             changes.append({"offload": "optimizer"})
         changes.append({"offload": "both"})
     return changes
+
+
+def _beyond(now: str, offered: tuple[str, ...]) -> tuple[str, ...]:
+    """What a stack offers that takes less memory than what is chosen."""
+    return offered[offered.index(now) + 1 :] if now in offered else ()
 
 
 def _together(changes: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,7 @@ from perrun.physics import tokens
 from perrun.setting import Setting
 from perrun.shapes import Shape
 from perrun.speed import step
-from perrun.speed.card import Card, card
+from perrun.speed.card import Card, card, stacked, taken
 from perrun.speed.step import LAWS, Law
 from perrun.speed.work import Work, kernels_of, work
 
@@ -29,6 +29,8 @@ __all__ = [
     "group",
     "processed_tokens_per_s",
     "shipped",
+    "stacked",
+    "taken",
     "time_lines",
     "tokens_per_s",
     "tokens_range",

@@ -1,6 +1,7 @@
 """A card as the rates that the law of speed reads."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -164,3 +165,14 @@ def half_rate(found: Card, precision: str) -> Any:
     if precision == "fp16-mixed" or np.any(np.isnan(found.bf16)):
         return found.fp16
     return found.fp32 if precision == "fp32" else found.bf16
+
+
+def stacked(cards: Sequence[Card]) -> Card:
+    """Cards as one, whose numbers are arrays over them."""
+    rows = np.array([[getattr(one, field.name) for field in fields(Card)] for one in cards], dtype=float)
+    return Card(*rows.T)
+
+
+def taken(cards: Card, index: Any) -> Card:
+    """Some of stacked cards, by index."""
+    return Card(*(getattr(cards, field.name)[index] for field in fields(Card)))
