@@ -15,8 +15,17 @@ SHOWN = 20  # plans, as on the command line
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Names = Annotated[list[Name], Field(max_length=MOST_NAMES)]
 Day = Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$", description="YYYY-MM-DD")]
-Dollars = Annotated[float, Field(gt=0, le=1e9)]
+Dollars = Annotated[float, Field(ge=1e-6, le=1e9)]
 Count = Annotated[int, Field(gt=0, le=100_000)]
+
+
+# Tighter than the nouns, whose laws divide and multiply by these: the smallest float makes infinities, and a whole
+# number of JSON has any size.
+BOUNDS: dict[str, Any] = {
+    "epochs": Field(ge=1e-6),
+    "longest_example": Field(le=10**8),
+    **dict.fromkeys(("micro_batch", "tp", "pp", "cp", "ep"), Field(le=10**6)),
+}
 
 
 class Asked(BaseModel):
@@ -36,7 +45,7 @@ def _partly(name: str, noun: type[BaseModel], without: frozenset[str], doc: str)
     fields: dict[str, Any] = {}
     for field, info in noun.model_fields.items():
         if field not in without:
-            bounds = [Field(max_length=1000)] if info.annotation is str else [Field()]
+            bounds = [BOUNDS.get(field) or Field(max_length=1000 if info.annotation is str else None)]
             kind: Any = Annotated[(info.annotation, *info.metadata, *bounds)]
             fields[field] = (kind | None, Field(default=None, description=info.description))
     return create_model(name, __base__=Strict, __doc__=doc, **fields)
@@ -72,16 +81,20 @@ class RigAsked(Strict):
     n_gpus: Count = Field(default=1, description="GPUs over all nodes")
     n_nodes: Count = Field(default=1, description="machines")
     interconnect: Interconnect | None = Field(default=None, description="between the GPUs of a node")
-    usable_gib: Annotated[float, Field(gt=0, le=100_000)] | None = Field(default=None, description="free memory [GiB]")
-    host_ram_gib: Annotated[float, Field(gt=0, le=1e6)] | None = Field(default=None, description="RAM of a node [GiB]")
-    power_limit_w: Annotated[float, Field(gt=0, le=100_000)] | None = Field(default=None, description="[W]")
+    usable_gib: Annotated[float, Field(ge=0.01, le=100_000)] | None = Field(
+        default=None, description="free memory [GiB]"
+    )
+    host_ram_gib: Annotated[float, Field(ge=0.01, le=1e6)] | None = Field(
+        default=None, description="RAM of a node [GiB]"
+    )
+    power_limit_w: Annotated[float, Field(ge=1, le=100_000)] | None = Field(default=None, description="[W]")
 
 
 class Wishes(Strict):
     """What is wanted of a plan."""
 
     budget_usd: Dollars | None = Field(default=None, description="dollars for all runs at most")
-    deadline_h: Annotated[float, Field(gt=0, le=1e6)] | None = Field(default=None, description="hours at most")
+    deadline_h: Annotated[float, Field(ge=1e-6, le=1e6)] | None = Field(default=None, description="hours at most")
     gpus: Names = Field(default=[], description="only these cards; a name that fits several means all")
     providers: Names = Field(default=[], description="only these providers")
     regions: Names = Field(default=[], description="only these regions")
@@ -89,12 +102,12 @@ class Wishes(Strict):
     max_gpus: Count | None = Field(default=None, description="largest rig")
     n_gpus: Count | None = Field(default=None, description="so many GPUs, in the smallest node that holds them")
     keep_days: Annotated[float, Field(ge=0, le=36_500)] = Field(default=0.0, description="days the disk is kept after")
-    mtbi_hours: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
+    mtbi_hours: Annotated[float, Field(ge=1e-3, le=1e6)] | None = Field(
         default=None, description="your own mean time between interruptions"
     )
     hour_usd: Annotated[float, Field(ge=0, le=1e9)] = Field(default=0.0, description="worth of an hour of waiting")
     runs: Count = Field(default=1, description="experiments of the same job")
-    per_day: Annotated[float, Field(gt=0, le=1e6)] | None = Field(default=None, description="runs started in a day")
+    per_day: Annotated[float, Field(ge=1e-3, le=1e6)] | None = Field(default=None, description="runs started in a day")
     front: bool = Field(default=False, description="only plans that no other beats in dollars, hours and risk")
     min_fit: Annotated[float, Field(ge=0, le=1)] = Field(default=DEFAULT_MIN_FIT, description="probability to fit")
     sort: Literal["usd", "hours", "usd_per_million_tokens", "fit", "risk"] = Field(default="usd", description="order")
@@ -142,7 +155,7 @@ class CompareAsked(OfModel):
 class AskAsked(Strict):
     """A plan by the short form that people type."""
 
-    text: Annotated[str, Field(min_length=1, max_length=500)] = Field(
+    text: Annotated[str, Field(min_length=1, max_length=240)] = Field(
         description="model, method, data, limits, in any order",
         examples=["70B qlora, 2000 examples of 2000 tokens, 2 epochs, under $20"],
     )

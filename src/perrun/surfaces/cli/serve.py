@@ -32,6 +32,7 @@ def serve(
         from perrun.surfaces import rest
     except ImportError as error:
         raise Unavailable(f"{error.name} is not installed", hint="pip install 'perrun[serve]'") from None
+    rest.log_lines()
     rest.Settings(body_bytes=body_kib * 1024, answer_s=seconds, cors=tuple(cors or ())).to_environment()
     if host not in ("127.0.0.1", "localhost", "::1"):
         print(f"perrun answers anyone who reaches {host}: put it behind a proxy with TLS", file=sys.stderr)

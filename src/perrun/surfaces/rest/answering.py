@@ -28,6 +28,7 @@ class Answering:
         self.settings = settings
         self.kept: OrderedDict[Any, bytes] = OrderedDict()
         self.limiter: anyio.CapacityLimiter | None = None
+        self.inside = 0
 
     async def answer(self, verb: Verb, request: Asked) -> bytes:
         """The answer as JSON. Raises what the verb raises, and Busy."""
@@ -49,13 +50,16 @@ class Answering:
         """
         if self.limiter is None:  # belongs to the loop that runs
             self.limiter = anyio.CapacityLimiter(self.settings.threads)
-        if self.limiter.statistics().tasks_waiting >= self.settings.waiting:
+        if self.inside >= self.settings.threads + self.settings.waiting:
             raise Busy("too many questions wait")
+        self.inside += 1
         try:
             async with asyncio.timeout(seconds or self.settings.answer_s):
                 return await to_thread.run_sync(work, limiter=self.limiter, abandon_on_cancel=True)
         except TimeoutError:
             raise Busy(f"no answer within {seconds or self.settings.answer_s:g} s") from None
+        finally:
+            self.inside -= 1
 
 
 def stamp() -> tuple[Any, ...]:

@@ -55,10 +55,16 @@ def application(settings: Settings | None = None) -> FastAPI:
 
 def from_environment() -> FastAPI:
     """The app of one worker, with its log as lines of JSON on stderr."""
+    log_lines()
+    return application(Settings.from_environment())
+
+
+def log_lines() -> None:
+    """Makes the log of this process lines of JSON on stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    return application(Settings.from_environment())
+    logging.getLogger("alembic").setLevel(logging.WARNING)
 
 
 @asynccontextmanager

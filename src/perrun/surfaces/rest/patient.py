@@ -5,7 +5,7 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-HEADERS_S = 10.0  # from the first byte of a request, or the opening of the connection, to the end of its headers
+HEADERS_S = 5.0  # from the first byte of a request, or the opening of the connection, to the end of its headers
 
 
 class Patient(H11Protocol):
