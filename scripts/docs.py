@@ -140,8 +140,9 @@ def speed_of_the_seeds() -> str:
 
 
 NOUNS = (
-    "Job Strategy Rig Estimate Memory Note Remedy Offer CostLine Plan Rejected PlanAnswer FitCell FitAnswer Side "
-    "Comparison Model GPU Source Run Calibration"
+    "Job Strategy Rig Estimate Memory Note Remedy Offer CostLine Plan Rejected Varied Experiments PlanAnswer FitCell "
+    "FitAnswer Side Flip Comparison PricedJob Decision JobsAnswer MethodCost MethodsAnswer Recipe Model GPU Source Run "
+    "Calibration"
 )
 
 

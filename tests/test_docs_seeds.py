@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from perrun import rules, verbs
+from perrun import verbs
 from perrun.facts import gpus, models
-from perrun.rules import laws
+from perrun.rules import bytes_rule, flops, laws, speedup
 from perrun.terms import Rig
 
 ROOT = Path(__file__).parents[1]
 TEXT = " ".join((ROOT / "docs" / "seeds.md").read_text().split())
-CARDS = {row["gpu"]: row for row in rules.cards()}
-JOBS = rules.jobs()
-RIGS = {row["rig"]: float(row["price_usd_per_hour"]) for row in rules.fit()}
+CARDS = {row["gpu"]: row for row in flops.cards()}
+JOBS = speedup.jobs()
+RIGS = {row["rig"]: float(row["price_usd_per_hour"]) for row in bytes_rule.fit()}
 LINE = 1.680 / 0.468  # pages 000 and 001: price of the H100 SXM over the A100 SXM4
 H100_002 = float(CARDS["H100-80GB"]["price_usd_per_gpu_hour"])
 A100_002 = float(CARDS["A100-80GB"]["price_usd_per_gpu_hour"])
@@ -178,14 +178,14 @@ def test_four_cards_where_three_would_do():
 
 def test_forty_times_per_hour_and_eighty_four_per_run():
     says(f"$36.88 ÷ $0.92 = {36.88 / 0.92:.1f}, $43.46 ÷ $1.09 = {43.46 / 1.09:.1f}")
-    runs = rules.assumed()
+    runs = bytes_rule.assumed()
     full, qlora = float(runs[-1]["cost_usd"]), float(runs[0]["cost_usd"])
     says(f"${full:.2f} ÷ ${qlora:.2f} = {full / qlora:.0f} times")
     assert pytest.approx(43.46) == 8 * 5.4325
 
 
 def test_assumed_hours():
-    runs = rules.assumed()
+    runs = bytes_rule.assumed()
     assert runs[0]["assumed_hours"] == runs[1]["assumed_hours"] == "10"
     says(f"costs {float(runs[1]['cost_usd']) / float(runs[0]['cost_usd']):.2f} times as much per run")
     assert runs[2]["gpu_hours"] == runs[3]["gpu_hours"] == "24"

@@ -1,6 +1,16 @@
 """The eight nouns, the rows beside them, and what the verbs answer; each field with its unit and meaning."""
 
-from perrun.terms.answers import Comparison, Experiments, FitAnswer, FitCell, PlanAnswer, Rejected, Side, Varied
+from perrun.terms.answers import Experiments, FitAnswer, FitCell, PlanAnswer, Rejected, Varied
+from perrun.terms.comparing import (
+    Comparison,
+    Decision,
+    Flip,
+    JobsAnswer,
+    MethodCost,
+    MethodsAnswer,
+    PricedJob,
+    Side,
+)
 from perrun.terms.nouns import (
     GPU,
     Amount,
@@ -42,14 +52,19 @@ __all__ = [
     "Checkpointing",
     "Comparison",
     "CostLine",
+    "Decision",
     "Estimate",
     "Experiments",
     "FitAnswer",
     "FitCell",
+    "Flip",
     "Interconnect",
     "Job",
+    "JobsAnswer",
     "Memory",
     "Method",
+    "MethodCost",
+    "MethodsAnswer",
     "Model",
     "Note",
     "Noun",
@@ -61,6 +76,7 @@ __all__ = [
     "PlanAnswer",
     "Positive",
     "Precision",
+    "PricedJob",
     "Recipe",
     "Rejected",
     "Remedy",

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from perrun.terms.nouns import Job, Noun, Plan, Precision, Rig, Share, Strategy
+from perrun.terms.nouns import Job, Noun, Plan, Rig, Share
 
 
 class Experiments(Noun):
@@ -69,42 +69,4 @@ class FitAnswer(Noun):
     job: Job = Field(description="as understood")
     methods: list[str] = Field(description="the columns")
     cells: list[FitCell] = Field(description="row by row")
-    prices_age: str = Field(default="", description="how old the prices are, in words: over a week is said")
-
-
-class Side(Noun):
-    """One of two rigs compared: what it costs, how it is laid out, what bounds it."""
-
-    rig: Rig = Field(description="what it runs on")
-    precision: Precision = Field(description="of the job there")
-    usd_per_gpu_hour: float = Field(description="[USD]")
-    price_of: str = Field(description="where the price comes from")
-    hours: float = Field(description="of training [h]")
-    usd: float = Field(description="training hours x price x GPUs")
-    tokens_per_s: float = Field(description="all GPUs")
-    strategy: Strategy = Field(description="fastest that fits")
-    bound_by: str = Field(description="the part of a step that takes the most time, with its share")
-
-
-class Comparison(Noun):
-    """The break-even between two rigs on one job: rent B only if the speed-up beats the price ratio."""
-
-    job: Job = Field(description="as understood")
-    a: Side = Field(description="the first rig")
-    b: Side = Field(description="the second rig")
-    speedup: float = Field(description="tokens/s of B over A")
-    speedup_low: float = Field(description="lower end of the 80 % range")
-    speedup_high: float = Field(description="upper end of the 80 % range")
-    price_ratio: float = Field(description="price of B over A: the speed-up at which both cost the same")
-    usd_a: float = Field(description="per run [USD]")
-    usd_b: float = Field(description="per run [USD]")
-    probability_b_cheaper: Share = Field(description="by the range of the speed-up")
-    flip_price_b: float = Field(description="price of B per GPU-hour at which the verdict flips [USD]")
-    flip_price_b_low: float = Field(description="at speedup_low [USD]")
-    flip_price_b_high: float = Field(description="at speedup_high [USD]")
-    hours_saved: float = Field(description="wall-clock hours that B saves on this run")
-    hour_worth: float | None = Field(default=None, description="what a saved hour must be worth for B to pay [USD]")
-    verdict: str = Field(description="one line")
-    fp8: "Comparison | None" = Field(default=None, description="the same with FP8 on B, where B can")
-    fp8_note: str = Field(default="", description="why there is no FP8 comparison")
     prices_age: str = Field(default="", description="how old the prices are, in words: over a week is said")

@@ -1,10 +1,10 @@
-"""perrun compare A B MODEL: the break-even between two cards on one job."""
+"""perrun compare A B MODEL: two rigs, offers or settings on one job; --jobs, --decisions, --methods: tables of such."""
 
 from typing import Annotated, Any
 
 import typer
 
-from perrun.surfaces.cli.options import application, takes
+from perrun.surfaces.cli.options import Explain, application, takes
 
 app = application()
 
@@ -12,89 +12,129 @@ app = application()
 @app.command(help=__doc__)
 @takes("job", "strategy", "output")
 def compare(
-    a: Annotated[str, typer.Argument(help="card A")],
-    b: Annotated[str, typer.Argument(help="card B")],
-    model: Annotated[str, typer.Argument(help="Hugging Face id, or a config.json or its folder")],
     job: dict[str, Any],
     strategy: dict[str, Any],
     output: dict[str, Any],
-    n_gpus: Annotated[int, typer.Option("--n-gpus", help="GPUs on each side")] = 1,
-    n_nodes: Annotated[int, typer.Option("--n-nodes")] = 1,
-    price_a: Annotated[float | None, typer.Option("--price-a", help="dollars per GPU-hour of A")] = None,
-    price_b: Annotated[float | None, typer.Option("--price-b", help="dollars per GPU-hour of B")] = None,
-    provider: Annotated[str | None, typer.Option("--provider", help="prices of one provider")] = None,
-    term: Annotated[str, typer.Option("--term", help="on-demand, interruptible, ...")] = "on-demand",
-    prices: Annotated[str | None, typer.Option("--prices", help="your own price file (CSV)")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="A B MODEL", help="a card, '8x H100 SXM', or '8x H100 SXM at lambda', twice; a model"),
+    ] = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option("--against", metavar="NAME=VALUE", help="a setting that is different on B; may be repeated"),
+    ] = None,
+    jobs: Annotated[bool, typer.Option("--jobs", help="five usual jobs on A and B; what to rent for which")] = False,
+    decisions: Annotated[bool, typer.Option("--decisions", help="what you do, what to rent, why")] = False,
+    methods: Annotated[bool, typer.Option("--methods", help="QLoRA, LoRA and full of one MODEL")] = False,
+    rules: Annotated[
+        str | None, typer.Option("--rules", metavar="NAME", help="the same table as a published page counts")
+    ] = None,
+    n_gpus: Annotated[int, typer.Option("--n-gpus", metavar="N", help="GPUs of a side that has no count", min=1)] = 1,
+    n_nodes: Annotated[int, typer.Option("--n-nodes", metavar="N", help="machines of each side", min=1)] = 1,
+    price_a: Annotated[float | None, typer.Option("--price-a", metavar="X", help="dollars per GPU-hour of A")] = None,
+    price_b: Annotated[float | None, typer.Option("--price-b", metavar="X", help="dollars per GPU-hour of B")] = None,
+    hours_a: Annotated[float | None, typer.Option("--hours-a", metavar="X", help="your own hours on A")] = None,
+    hours_b: Annotated[float | None, typer.Option("--hours-b", metavar="X", help="your own hours on B")] = None,
+    hour_usd: Annotated[
+        float, typer.Option("--hour-is-worth", metavar="X", help="dollars that an hour of waiting costs you", min=0)
+    ] = 0.0,
+    provider: Annotated[
+        str | None, typer.Option("--provider", metavar="NAME", help="buy both there, whole bill")
+    ] = None,
+    term: Annotated[str, typer.Option("--term", metavar="WORD", help="on-demand, interruptible, ...")] = "on-demand",
+    prices: Annotated[str | None, typer.Option("--prices", metavar="FILE", help="your own price file (CSV)")] = None,
+    explained: Explain = False,
 ) -> None:
+    bought: dict[str, Any] = {"provider": provider, "term": term, "prices": prices}
+    typed: dict[str, Any] = {"price_a": price_a, "price_b": price_b}
+    own: dict[str, Any] = {"hours_a": hours_a, "hours_b": hours_b, "against": _changes(against or [])}
+    mode = _mode({"jobs": jobs, "decisions": decisions, "methods": methods}, rules)
+    if mode is not None:
+        more = {**typed, **own, "n_gpus": n_gpus - 1, "n_nodes": n_nodes - 1, "hour_is_worth": hour_usd}
+        _table(mode, rules, names or [], job, strategy, output, bought, more)
+        return
     from perrun import verbs
-    from perrun.surfaces.cli import show
+    from perrun.surfaces.cli import compared
 
-    found = verbs.compare(
-        model,
-        a,
-        b,
-        job,
-        strategy,
-        n_gpus=n_gpus,
-        n_nodes=n_nodes,
-        price_a=price_a,
-        price_b=price_b,
-        provider=provider,
-        term=term,
-        prices=prices,
-    )
-    if output["json"]:
-        show.as_json(found)
+    a, b, model = _named(names or [], 3, "A B MODEL")
+    counts: dict[str, Any] = {"n_gpus": n_gpus, "n_nodes": n_nodes, "hour_usd": hour_usd}
+    compared.tell(verbs.compare(model, a, b, job, strategy, **counts, **typed, **own, **bought), output, explained)
+
+
+def _table(
+    mode: str,
+    rules: str | None,
+    names: list[str],
+    job: dict[str, Any],
+    strategy: dict[str, Any],
+    output: dict[str, Any],
+    bought: dict[str, Any],
+    more: dict[str, Any],
+) -> None:
+    """One of the tables, by our model or by a published page."""
+    from perrun import verbs
+    from perrun.surfaces.cli import compared
+
+    if rules is not None:
+        from perrun import rules as published
+        from perrun.surfaces.cli.rules import show_table
+
+        show_table(published.table(rules, mode), output)
         return
-    columns = ("", "A", "B", "B with FP8")
-    if not show.rows(columns, _table(found), output):
+    allowed = {"jobs": ("price_a", "price_b"), "decisions": ("hour_is_worth",), "methods": ()}[mode]
+    _refuse(mode, {name: value for name, value in more.items() if name not in allowed})
+    if mode == "methods":
+        if bought.pop("term") != "on-demand":
+            _refuse(mode, {"term": True})
+        (model,) = _named(names, 1, "MODEL")
+        compared.tell_methods(verbs.methods(model, job, strategy, **bought), output)
         return
-    print(found.verdict + ".")
-    print(
-        f"Rent {found.b.rig.gpu} only if it is {found.price_ratio:.2f}x as fast or more; the verdict flips at "
-        f"${found.flip_price_b:.2f} per GPU-hour ({found.flip_price_b_low:.2f}-{found.flip_price_b_high:.2f})."
-    )
-    if found.fp8 is not None:
-        print(f"With FP8: {found.fp8.verdict}.")
-    elif found.fp8_note:
-        print(f"FP8: {found.fp8_note}.")
-    if found.prices_age:
-        print(found.prices_age)
+    decided = {"hour_usd": more["hour_is_worth"], **bought}
+    if mode == "decisions":
+        compared.tell_decisions(verbs.decisions(names or None, job, strategy, **decided), output)
+        return
+    a, b = _named(names, 2, "two cards") if names else (None, None)
+    found = verbs.jobs(a, b, job, strategy, price_a=more["price_a"], price_b=more["price_b"], **bought)
+    compared.tell_jobs(found, output)
 
 
-def _table(found: Any) -> list[list[str]]:
-    sides = [found.a, found.b, *([found.fp8.b] if found.fp8 else [])]
-    blank = [""] * (3 - len(sides))
+def _mode(chosen: dict[str, bool], rules: str | None) -> str | None:
+    """Which table is asked for, if one is. Raises InvalidInput for two of them, and for rules without one."""
+    from perrun.errors import InvalidInput
 
-    def line(name: str, cells: list[str]) -> list[str]:
-        return [name, *cells, *blank]
-
-    ups = ["1.00", _ratio(found), *([_ratio(found.fp8)] if found.fp8 else [])]
-    sure = [
-        "",
-        f"{found.probability_b_cheaper:.0%}",
-        *([f"{found.fp8.probability_b_cheaper:.0%}"] if found.fp8 else []),
-    ]
-    return [
-        line("rig", [str(s.rig) for s in sides]),
-        line("precision", [s.precision for s in sides]),
-        line("$ per GPU-hour", [f"{s.usd_per_gpu_hour:.3f} ({s.price_of})" for s in sides]),
-        line("tokens/s", [f"{s.tokens_per_s:,.0f}" for s in sides]),
-        line("speed-up (80 % range)", ups),
-        line("hours", [f"{s.hours:.2f}" for s in sides]),
-        line("$ per run", [f"{s.usd:.2f}" for s in sides]),
-        line("cheaper than A", sure),
-        line("bound by", [s.bound_by for s in sides]),
-        line(
-            "laid out as",
-            [
-                f"{s.strategy.micro_batch}x{s.strategy.grad_accum}, checkpointing {s.strategy.checkpointing}, "
-                f"{'fused' if s.strategy.fused_ce else 'plain'} loss, {s.strategy.sharding}"
-                for s in sides
-            ],
-        ),
-    ]
+    asked = [name for name, one in chosen.items() if one]
+    if len(asked) > 1:
+        raise InvalidInput(f"--{' and --'.join(asked)} at once", expected="one table")
+    if rules is not None and not asked:
+        raise InvalidInput("--rules without a table", expected="--jobs, --decisions or --methods")
+    return asked[0] if asked else None
 
 
-def _ratio(found: Any) -> str:
-    return f"{found.speedup:.2f} ({found.speedup_low:.2f}-{found.speedup_high:.2f})"
+def _refuse(mode: str, more: dict[str, Any]) -> None:
+    """Raises InvalidInput for a flag that a table has no use for: it would be ignored."""
+    from perrun.errors import InvalidInput
+
+    strange = [f"--{name.replace('_', '-')}" for name, value in more.items() if value]
+    if strange:
+        raise InvalidInput(f"--{mode} has no use for {', '.join(strange)}", expected="the data, a provider, prices")
+
+
+def _named(names: list[str], count: int, said: str) -> list[str]:
+    from perrun.errors import InvalidInput
+
+    if len(names) != count:
+        raise InvalidInput(f"{len(names)} names to compare", expected=f"{said}; or --jobs, --decisions, --methods")
+    return names
+
+
+def _changes(texts: list[str]) -> dict[str, Any]:
+    """'method=full' and 'rank=64' as values by field. Raises InvalidInput for what is no setting, or two values."""
+    from perrun.errors import InvalidInput
+    from perrun.surfaces.cli.options import JOB, STRATEGY
+    from perrun.surfaces.cli.vary import axes
+
+    found = axes(texts, "--against", (*JOB, *STRATEGY)) if texts else {}
+    several = [name for name, values in found.items() if len(values) > 1]
+    if several:
+        raise InvalidInput(f"--against {several[0]} has several values", expected="one")
+    return {name: values[0] for name, values in found.items()}

@@ -11,17 +11,19 @@ COLUMNS = ("rig", "provider", "term", "GiB", "tokens/s", "hours", "$ per run (ra
 NOT_VARIED = ("front", "sort")
 
 
-def axes(texts: list[str]) -> dict[str, list[Any]]:
+def axes(
+    texts: list[str], option: str = "--vary", flags: tuple[Flag, ...] = (*JOB, *STRATEGY, *WISH)
+) -> dict[str, list[Any]]:
     """'seq_len=1024,2048' and 'rank=8,16' as values by field. Raises InvalidInput for what is no flag or no value."""
-    known = {name: flag for flag in (*JOB, *STRATEGY, *WISH) if flag.field not in NOT_VARIED for name in _names(flag)}
+    known = {name: flag for flag in flags if flag.field not in NOT_VARIED for name in _names(flag)}
     found: dict[str, list[Any]] = {}
     for text in texts:
         name, _, values = text.partition("=")
         flag = known.get(name.strip().replace("-", "_"))
         if flag is None:
-            raise InvalidInput(f"--vary {text}: {name!r} is no setting", expected=", ".join(sorted(known)))
+            raise InvalidInput(f"{option} {text}: {name!r} is no setting", expected=", ".join(sorted(known)))
         if not values.strip(","):
-            raise InvalidInput(f"--vary {text}", expected=f"{name}=VALUE,VALUE,...")
+            raise InvalidInput(f"{option} {text}", expected=f"{name}=VALUE,VALUE,...")
         found[flag.field] = [_value(flag, value.strip()) for value in values.split(",") if value.strip()]
     return found
 
