@@ -223,7 +223,7 @@ OTHERS = [
     ("plann", "no command 'plann'; expected plan, ask"),
     ("gpus abacus", "GPU 'abacus' is not known"),
     ("models no-such-model", "no known model has 'no-such-model' in its id"),
-    ("schema planet", "no schema for 'planet'; expected plan, estimate, job"),
+    ("schema planet", "no schema for 'planet'; expected plan, estimate, fit"),
     ("rules 6n", "no rule set '6n'"),
     ("rules bytes-per-parameter", "prints several tables; expected --table rules, rigs, fit, runs, methods"),
     ("rules bytes-per-parameter --table cards", "has no table 'cards'"),

@@ -4,7 +4,7 @@
 of candidates, which the search uses.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +55,27 @@ class Figures:
     time_lines: dict[str, Any]
     step_s: Any
     tokens_per_s: Any
+
+    def at(self, row: int) -> "Figures":
+        """Numbers of one question of several."""
+        lines, phase = _at(self.peak.lines, row), _one(self.peak.phase, row)
+        return Figures(
+            peak=replace(self.peak, lines=lines, allocated=_one(self.peak.allocated, row), phase=phase),
+            reserved=_one(self.reserved, row),
+            device=_one(self.device, row),
+            fits=_one(self.fits, row),
+            time_lines=_at(self.time_lines, row),
+            step_s=_one(self.step_s, row),
+            tokens_per_s=_one(self.tokens_per_s, row),
+        )
+
+
+def _one(value: Any, row: int) -> Any:
+    return value[row] if np.ndim(value) else value
+
+
+def _at(lines: dict[str, Any], row: int) -> dict[str, Any]:
+    return {name: _one(value, row) for name, value in lines.items()}
 
 
 @cache
@@ -200,16 +221,19 @@ def host_ram_gib(model: Model, numbers: Setting, peak: memory.Peak) -> Any:
 
 def figures(question: Question, calibration: Any = None, memory_fit: dict[str, float] | None = None) -> Figures:
     """All numbers of a question; its Setting's numbers may be arrays. Fits as in `answer`."""
-    usable = usable_gib(question.gpu, question.rig) * GIB
-    peak, reserved, device, fits = memory_figures(
-        question.model, question.setting, question.stack, usable, question.stored_quantization, memory_fit
-    )
-    card = speed.card(question.gpu, question.rig)
-    lines = speed.time_lines(
-        question.model.shape, question.setting, card, question.stack, calibration, question.stored_quantization
-    )
+    card, usable = speed.card(question.gpu, question.rig), usable_gib(question.gpu, question.rig) * GIB
+    return _figures(question, question.setting, card, usable, calibration, memory_fit)
+
+
+def _figures(
+    like: Question, numbers: Setting, card: Any, usable: Any, calibration: Any, memory_fit: dict[str, float] | None
+) -> Figures:
+    """Numbers of questions about one model and stack; numbers, card and usable bytes may be arrays."""
+    stored = like.stored_quantization
+    peak, reserved, device, fits = memory_figures(like.model, numbers, like.stack, usable, stored, memory_fit)
+    lines = speed.time_lines(like.model.shape, numbers, card, like.stack, calibration, stored)
     step = sum(lines.values())
-    return Figures(peak, reserved, device, fits, lines, step, speed.tokens_per_s(question.setting, step))
+    return Figures(peak, reserved, device, fits, lines, step, speed.tokens_per_s(numbers, step))
 
 
 def answer(question: Question, calibration: Any = None, memory_fit: dict[str, float] | None = None) -> Estimate:
@@ -218,7 +242,27 @@ def answer(question: Question, calibration: Any = None, memory_fit: dict[str, fl
     calibration and memory_fit are fits to use instead of the shipped ones: of the speed law's constants, and of the
     allocator's (parameter -> value, as in memory_calibration.csv).
     """
-    f = figures(question, calibration, memory_fit)
+    return _estimate(question, figures(question, calibration, memory_fit), calibration, memory_fit)
+
+
+def answers(questions: list[Question]) -> list[Estimate]:
+    """Estimates of several questions; those that differ in numbers alone go through the laws together."""
+    groups: dict[Any, list[int]] = {}
+    for index, one in enumerate(questions):
+        groups.setdefault((id(one.model), setting.category(one.setting)), []).append(index)
+    found: dict[int, Estimate] = {}
+    for indices in groups.values():
+        asked = [questions[i] for i in indices]
+        numbers = setting.stacked([one.setting for one in asked])
+        cards = speed.stacked([speed.card(one.gpu, one.rig) for one in asked])
+        usable = np.array([usable_gib(one.gpu, one.rig) * GIB for one in asked])
+        f = _figures(asked[0], numbers, cards, usable, None, None)
+        found |= {i: _estimate(questions[i], f.at(row), None, None) for row, i in enumerate(indices)}
+    return [found[index] for index in range(len(questions))]
+
+
+def _estimate(question: Question, f: Figures, calibration: Any, memory_fit: dict[str, float] | None) -> Estimate:
+    """The numbers of one question with their ranges, in words and with their trace."""
     has = usable_gib(question.gpu, question.rig)
     fit = memory_fit or _memory_calibration()
     spread, narrow = (float(np.exp(RANGE_90 * fit[name])) for name in ("device_spread", "allocated_spread"))

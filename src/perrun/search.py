@@ -80,17 +80,21 @@ def admitted(job: Job, model: Model, fixed: dict[str, Any], rig: Rig) -> tuple[f
 
     Raises why it cannot: UnsupportedByGpu, MissingFact, InvalidInput, or what `facts` raise for names.
     """
-    stack = stacks.get(fixed.get("framework") or "trl")
     gpu = gpus.get(rig.gpu)
-    attention = kernels(stack, gpu, fixed)
-    possible = categories(stack, fixed, rig.n_gpus > 1, attention)
-    if not possible:
-        raise InvalidInput(f"{stack.label} runs on one GPU", hint="--max-gpus 1, or another --framework")
-    probe = build(possible[0], UNSPLIT._replace(**degrees(fixed)), fixed, stack)
-    estimator.check(job, probe, rig, gpu, model)
+    attention = kernels(stacks.get(fixed.get("framework") or "trl"), gpu, fixed)
+    estimator.check(job, _probe(fixed, rig.n_gpus > 1, attention), rig, gpu, model)
     card = speed.card(gpu, rig)
     rate(card, job.precision)
     return estimator.usable_gib(gpu, rig), card, attention
+
+
+def _probe(fixed: dict[str, Any], several: bool, attention: tuple[str, ...]) -> Strategy:
+    """Some strategy of the space, to be checked against a card. Raises InvalidInput where there is none."""
+    stack = stacks.get(fixed.get("framework") or "trl")
+    possible = categories(stack, fixed, several, attention)
+    if not possible:
+        raise InvalidInput(f"{stack.label} runs on one GPU", hint="--max-gpus 1, or another --framework")
+    return build(possible[0], UNSPLIT._replace(**degrees(fixed)), fixed, stack)
 
 
 def admit(job: Job, model: Model, fixed: dict[str, Any], rigs: list[Rig]) -> tuple[_Rigs, list[Rejected]]:

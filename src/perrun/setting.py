@@ -4,7 +4,8 @@ Categories are single values, so that a law reads as the physics it is; every nu
 one length, so that a search asks a million questions in one call. The search groups its candidates by category.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ import numpy.typing as npt
 
 from perrun.terms import Job, Rig, Strategy
 
+# Fields of a Setting that are numbers in every search. Degrees are too, but laws skip those that are 1.
+NUMBERS = ("lora_rank", "micro_batch", "grad_accum", "seq_len", "mean_len", "real_len", "n_gpus", "n_nodes")
 Number = float | int | npt.NDArray[np.float64]  # a scalar, or one value per candidate
 
 
@@ -109,3 +112,15 @@ def of(job: Job, strategy: Strategy, rig: Rig) -> Setting:
         varying=not job.packing and mean < longest,
         document_len=mean if job.packing else None,
     )
+
+
+def category(one: Setting) -> tuple[Any, ...]:
+    """Everything of a setting but its NUMBERS."""
+    names = (field.name for field in fields(Setting) if field.name not in NUMBERS)
+    return tuple(getattr(one, name) for name in names)
+
+
+def stacked(settings: Sequence[Setting]) -> Setting:
+    """Settings of one category as one, whose numbers are arrays over them."""
+    columns = {name: np.array([getattr(one, name) for one in settings], dtype=float) for name in NUMBERS}
+    return settings[0].with_(**columns)

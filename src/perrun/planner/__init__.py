@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import date
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from perrun.planner.market import LEAST_NODE, Market, clusters, front, market, u
 from perrun.planner.wish import DEFAULT_MIN_FIT, SORTS, Wish
 from perrun.planner.words import assumptions, rig_said, short, verdict
 from perrun.prices import freshness
-from perrun.terms import Estimate, Experiments, Job, Model, Offer, Plan, PlanAnswer, Rejected, Rig, Strategy
+from perrun.terms import Experiments, Job, Model, Offer, Plan, PlanAnswer, Rejected, Rig, Strategy
 
 __all__ = ["DEFAULT_MIN_FIT", "SORTS", "Wish", "assumptions", "plan", "rig_said", "short", "verdict"]
 MOST_NODES = 8  # of a cluster that is tried unasked, when no single machine holds the job
@@ -108,16 +108,12 @@ def _built(
     job: Job, model: Model, found: Market, chosen: Iterable[int], wish: Wish, on_demand: dict[Any, float]
 ) -> dict[int, Plan]:
     """Full plans of some offers; each rig is estimated once. on_demand: prices by `overheads.machine`."""
-    estimates: dict[Rig, Estimate] = {}
-    strategies: list[Strategy] = []
     indices = list(chosen)
     offers, rigs = [found.offers[i] for i in indices], [found.rigs[i] for i in indices]
-    for i, rig in zip(indices, rigs, strict=True):
-        strategy = found.best[i].strategy
-        assert strategy is not None
-        strategies.append(strategy)
-        if rig not in estimates:
-            estimates[rig] = estimator.answer(estimator.ask(job, strategy, rig, model))
+    strategies = [cast(Strategy, found.best[i].strategy) for i in indices]  # offers of a market have one
+    by_rig = dict(zip(rigs, strategies, strict=True))
+    asked = [estimator.ask(job, strategy, rig, model) for rig, strategy in by_rig.items()]
+    estimates = dict(zip(by_rig, estimator.answers(asked), strict=True))
     plans = cost.priced_all(
         job,
         model,

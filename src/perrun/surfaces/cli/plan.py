@@ -82,7 +82,6 @@ def plan(
 ) -> None:
     from perrun import verbs
     from perrun.errors import InvalidInput, NothingFits
-    from perrun.surfaces.cli import vary
 
     if rules is not None:
         by_rules(rules, model, job, output)
@@ -91,17 +90,26 @@ def plan(
     if svg is not None and not varied:
         raise InvalidInput("--svg draws what --vary varies", expected="--vary NAME=A,B")
     if varied:
+        from perrun.surfaces.cli import vary
+
         found = verbs.vary(model, vary.axes(varied), job, strategy, **asked)
         vary.tell(found, output, svg, f"{model}: best plan by {', '.join(vary.axes(varied))}")
         return
-    different = verbs.alternatives(model, job, strategy, **asked) if others else []
     try:
         answer = verbs.plan(model, job, strategy, **asked)
     except NothingFits:
-        if others and not any(output.values()):
-            vary.tell_alternatives(different)
+        if not any(output.values()):
+            _tell_alternatives(verbs.alternatives(model, job, strategy, **asked))
         raise
-    tell(answer.model_copy(update={"alternatives": different}) if others else answer, output, explained)
+    if others:
+        answer = answer.model_copy(update={"alternatives": verbs.alternatives(model, job, strategy, **asked)})
+    tell(answer, output, explained)
+
+
+def _tell_alternatives(found: list[Any]) -> None:
+    from perrun.surfaces.cli import vary
+
+    vary.tell_alternatives(found)
 
 
 def by_rules(name: str, model: str, given: dict[str, Any], output: dict[str, Any]) -> None:
@@ -142,7 +150,7 @@ def _usable(rig: Any) -> float:
 
 def tell(answer: Any, output: dict[str, Any], explained: bool) -> None:
     """Prints a plan in the form that was asked for."""
-    from perrun.surfaces.cli import explain, show, vary
+    from perrun.surfaces.cli import explain, show
 
     if output["json"]:
         show.as_json(answer)
@@ -164,7 +172,7 @@ def tell(answer: Any, output: dict[str, Any], explained: bool) -> None:
     print(f"  {answer.prices_age}")
     _rejected(answer.rejected)
     if answer.alternatives:
-        vary.tell_alternatives(answer.alternatives)
+        _tell_alternatives(answer.alternatives)
     if explained and answer.plans:
         explain.plan(answer.plans[0])
 
