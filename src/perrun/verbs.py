@@ -270,6 +270,26 @@ def methods(
     return compared.methods(asked, found, known, _checked(strategy))
 
 
+def rules(
+    name: str,
+    table: str | None = None,
+    *,
+    page_prices: bool = False,
+    provider: str | None = None,
+    prices: str | Path | None = None,
+) -> list[dict[str, Any]]:
+    """A table of a published page once more by our model, at what is on offer, or at the page's own prices."""
+    from perrun import rules as published
+    from perrun.decide import pages
+
+    if page_prices:
+        return pages.table(name, table, job, published.offers(name, date.today()))
+    known = [offer for offer in offers(prices) if provider in (None, offer.provider)]
+    if not known:
+        raise InvalidInput(f"no offer of provider {provider!r}", hint="perrun prices list")
+    return pages.table(name, table, job, known)
+
+
 def calibrate(
     files: list[Path] | None = None, out: Path | None = None, told: Callable[[str], None] | None = None
 ) -> dict[str, list[Calibration]]:
