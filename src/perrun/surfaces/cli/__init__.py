@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "gpus": ("gpus", "known GPUs and their figures"),
     "models": ("models", "known models; any other by its config.json"),
     "serve": ("serve", "the same over HTTP (extra serve)"),
+    "mcp": ("mcp", "the same as tools for agents (extra mcp)"),
     "schema": ("schema", "JSON Schema of an answer"),
 }
 # What libraries read when they are imported. Our matrices are small: starting BLAS threads costs a tenth of a second of
