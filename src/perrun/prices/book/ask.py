@@ -139,7 +139,9 @@ def columns(connection: "Connection", as_of: date | None, where: dict[str, Any])
 
     rows = connection.execute(_filtered(_current(connection, wanted, as_of), where)).all()
     size, day = len(PRODUCT), itemgetter(-1)
-    kept = {row[:size]: row for row in sorted(rows, key=day)}
+    kept = {row[:size]: row for row in rows}
+    if len(kept) < len(rows):
+        kept = {row[:size]: row for row in sorted(rows, key=day)}
     names = (*PRODUCT, *figures)
     found = zip(*kept.values(), strict=True) if kept else ((),) * len(names)
     return {name: list(values) for name, values in zip(names, found, strict=True)}

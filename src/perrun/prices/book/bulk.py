@@ -5,10 +5,11 @@ One writer at a time holds the write lock of the database, so that ids can be co
 
 from collections.abc import Iterable
 from datetime import date, datetime
-from operator import attrgetter
+from functools import cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, cast
 
-from perrun.prices.quote import IDENTITY, Quote, identity
+from perrun.prices.quote import FIELDS, IDENTITY, Quote, identity
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
@@ -32,11 +33,16 @@ TERM_COLUMNS = (
 )
 _TEXTS = ("billed_while_stopped", "interruption_class", "note", "reference")
 NO_TERMS = tuple("" if name in _TEXTS else None for name in TERM_COLUMNS)
-_terms = attrgetter(*TERM_COLUMNS[:-1], "source")
+_terms = itemgetter(*map(FIELDS.index, (*TERM_COLUMNS[:-1], "source")))
 
 
 def _same(day: date) -> Any:
     return day
+
+
+@cache
+def _iso(day: date) -> str:
+    return day.isoformat()
 
 
 def source_id(connection: "Connection", name: str) -> int:
@@ -94,7 +100,7 @@ class Writer:
         self._last: dict[int, tuple[Any, int]] = {}
         self._rows: list[tuple[Any, ...]] = []
         self._new_offers: list[tuple[Any, ...]] = []
-        self._day = date.isoformat if connection.dialect.name == "sqlite" else _same  # SQLite stores days as text
+        self._day: Any = _iso if connection.dialect.name == "sqlite" else _same  # SQLite stores days as text
 
     def _next(self, table: str) -> int:
         from sqlalchemy import text
