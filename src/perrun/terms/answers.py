@@ -1,7 +1,7 @@
 """What the verbs answer, made of the nouns."""
 
 from datetime import date
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -38,6 +38,21 @@ class Varied(Noun):
 class PlanAnswer(Noun):
     """The answer of `plan`: ranked plans, what was rejected and why, the verdict in one line."""
 
+    LISTED: ClassVar[str] = "plans"
+    COLUMNS: ClassVar[tuple[str, ...]] = (
+        "offer.rig.gpu",
+        "offer.rig.n_gpus",
+        "offer.provider",
+        "offer.term",
+        "offer.usd_per_hour",
+        "estimate.memory.device_gib",
+        "estimate.fits_probability",
+        "hours",
+        "usd_low",
+        "usd",
+        "usd_high",
+    )
+
     job: Job = Field(description="as understood")
     plans: list[Plan] = Field(description="best first")
     rejected: list[Rejected] = Field(description="rigs on offer that cannot run the job")
@@ -65,6 +80,17 @@ class FitCell(Noun):
 
 class FitAnswer(Noun):
     """Methods x rigs."""
+
+    LISTED: ClassVar[str] = "cells"
+    COLUMNS: ClassVar[tuple[str, ...]] = (
+        "rig.gpu",
+        "rig.n_gpus",
+        "method",
+        "mark",
+        "needs_gib",
+        "has_gib",
+        "usd_per_run",
+    )
 
     job: Job = Field(description="as understood")
     methods: list[str] = Field(description="the columns")

@@ -5,7 +5,7 @@ Does it only change bytes and seconds? Then it belongs to the Strategy.
 """
 
 from datetime import date
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -41,6 +41,27 @@ class Noun(BaseModel):
     """Frozen and strict: an unknown field is an error, never ignored."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, protected_namespaces=())
+    LISTED: ClassVar[str] = ""  # the field whose entries are the rows of a table; "": the noun is one row
+    COLUMNS: ClassVar[tuple[str, ...]] = ()  # what a notebook shows of each row; (): every field of the noun
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as `--json` and REST say, as plain values."""
+        return self.model_dump(mode="json")
+
+    def to_frame(self, library: Literal["pandas", "polars"] | None = None) -> Any:
+        """Rows with dotted columns ('offer.rig.gpu') as a data frame of pandas, else polars.
+
+        An answer gives what it lists (plans, cells), any other noun itself. Raises Unavailable without either library.
+        """
+        from perrun.terms import display
+
+        return display.frame(self, library)
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        from perrun.terms import display
+
+        return display.html(self)
 
 
 class Source(Noun):
