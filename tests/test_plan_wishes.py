@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from perrun import planner, verbs
 from perrun.errors import InvalidInput, NothingFits
 from perrun.planner.market import clusters, front
+from perrun.surfaces import cli
 from perrun.terms import Job, Offer, Rig
 
 LLAMA = "meta-llama/Llama-3.1-8B"
@@ -128,6 +129,8 @@ def test_limits_that_only_together_are_too_much() -> None:
         ({"n_gpus": 4, "max_gpus": 2}, "contradict"),
         ({"sort": "hours", "hour_usd": 5.0}, "changes nothing"),
         ({"per_day": 0.0, "runs": 2}, "0 runs a day"),
+        ({"per_day": 3.0}, "3 runs a day of one run"),
+        ({"mtbi_hours": 5.0, "terms": ("on-demand",)}, "--mtbi and --term on-demand contradict"),
         ({"hour_usd": -1.0}, "worth"),
         ({"sort": "price"}, "sorted by 'price'"),
     ],
@@ -155,3 +158,21 @@ def test_memory_of_qlora_is_below_lora_is_below_full_on_every_rig() -> None:
         needs[method] = {one.offer.rig: one.estimate.memory.allocated_gib for one in answer.plans}
     for rig in needs["full"]:
         assert needs["qlora"][rig] <= needs["lora"][rig] <= needs["full"][rig]
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ("plan --rules flops-6n-0.3 --gpu h100 --limit 3", "--rules and --gpu, --limit contradict"),
+        ("plan --rules flops-6n-0.3 --micro-batch 2", "--rules and --micro-batch contradict"),
+        ("plan --vary rank=8,16 --alternatives --pareto", "--vary and --alternatives, --pareto contradict"),
+        ("fit --rules bytes-per-parameter --rig L40S", "--rules and --rig contradict"),
+        ("plan --n-gpus 8 --max-gpus 4", "--n-gpus 8 and --max-gpus 4 contradict"),
+        ("plan --json --csv", "--json and --csv at once"),
+    ],
+)
+def test_flags_that_contradict_are_named(capsys: pytest.CaptureFixture[str], flags: str, named: str) -> None:
+    command, *rest = flags.split()
+    assert cli.run([command, LLAMA, *rest]) == 2
+    told = capsys.readouterr()
+    assert named in told.err + told.out

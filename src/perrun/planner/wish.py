@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perrun.errors import InvalidInput
+from perrun.overheads import STOPS
 
 DEFAULT_MIN_FIT = 0.9
 SORTS = ("usd", "hours", "usd_per_million_tokens", "fit", "risk")
@@ -45,6 +46,15 @@ class Wish:
             raise InvalidInput(f"--n-gpus {self.n_gpus} and --max-gpus {self.max_gpus} contradict each other")
         if self.per_day is not None and self.per_day <= 0:
             raise InvalidInput(f"{self.per_day:g} runs a day", expected="above 0")
+        if self.per_day is not None and self.runs == 1:
+            raise InvalidInput(
+                f"{self.per_day:g} runs a day of one run", hint="--runs says how many, or leave --per-day out"
+            )
+        if self.mtbi_hours is not None and self.terms and not set(self.terms) & set(STOPS):
+            raise InvalidInput(
+                f"--mtbi and --term {', '.join(self.terms)} contradict each other",
+                expected=f"--term {', '.join(STOPS)}",
+            )
         if self.hour_usd < 0:
             raise InvalidInput(f"an hour of waiting is worth ${self.hour_usd:g}", expected="0 or more")
         if self.sort not in SORTS:

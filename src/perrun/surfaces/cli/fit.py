@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from perrun.surfaces.cli.options import application, takes
+from perrun.surfaces.cli.options import application, by_flag, refuse, takes
 
 app = application()
 # The columns of --csv: fields of a FitCell, one row a cell.
@@ -41,6 +41,8 @@ def fit(
     if rules is not None:
         from perrun.surfaces.cli.plan import by_rules
 
+        own = {**by_flag("strategy", strategy), "--rig": rig, "--prices": prices}
+        refuse("--rules", own, "a published rule counts as its page does")
         by_rules(rules, model, job, output)
         return
     found = verbs.fit(model, job, strategy, rigs=rig, prices=prices)

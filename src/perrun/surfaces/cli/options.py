@@ -4,7 +4,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -124,6 +124,20 @@ def _one_form(output: dict[str, Any]) -> None:
         raise InvalidInput(f"{' and '.join(forms)} at once", expected="one form of output")
 
 
+def by_flag(group: str, given: dict[str, Any]) -> dict[str, Any]:
+    """What was given of a group, by the flags as people type them."""
+    return {flag.spelling[0]: given[flag.field] for flag in GROUPS[group] if given.get(flag.field)}
+
+
+def refuse(name: str, others: dict[str, Any], why: str) -> None:
+    """Raises InvalidInput that names the flags given beside `name` that it would leave without effect."""
+    idle = [flag for flag, value in others.items() if value not in (None, False, [], ())]
+    if idle:
+        from perrun.errors import InvalidInput
+
+        raise InvalidInput(f"{name} and {', '.join(idle)} contradict each other", hint=f"{why}: leave one out")
+
+
 def _parameter(flag: Flag) -> inspect.Parameter:
     kind = flag.kind if flag.default is not None else flag.kind | None
     word = None if flag.kind is bool else METAVARS[flag.kind]
@@ -132,6 +146,21 @@ def _parameter(flag: Flag) -> inspect.Parameter:
     )
     annotation = Annotated[kind, option]
     return inspect.Parameter(flag.field, inspect.Parameter.KEYWORD_ONLY, default=flag.default, annotation=annotation)
+
+
+def as_flags(values: dict[str, Any]) -> list[str]:
+    """Fields of a job, a layout and a wish as the flags that say the same."""
+    flags = {flag.field: flag for flag in (*JOB, *STRATEGY, *WISH)}
+    words: list[str] = []
+    for name, value in values.items():
+        flag = flags[name]
+        yes, _, no = flag.spelling[0].partition("/")
+        if flag.kind is bool:
+            words.append(yes if value else no)
+            continue
+        for one in cast(tuple[Any, ...], value) if isinstance(value, tuple) else (value,):
+            words += [yes, f"{one:g}" if isinstance(one, float) else str(one)]
+    return words
 
 
 def application() -> typer.Typer:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from perrun.surfaces.cli import wishes
-from perrun.surfaces.cli.options import Explain, application, takes
+from perrun.surfaces.cli.options import Explain, application, by_flag, refuse, takes
 from perrun.surfaces.cli.wishes import SHOWN
 
 app = application()
@@ -83,13 +83,18 @@ def plan(
     from perrun import verbs
     from perrun.errors import InvalidInput, NothingFits
 
+    of_plans = {"--limit": limit, "--alternatives": others, "--explain": explained, "--pareto": wish.get("front")}
     if rules is not None:
+        own = {**by_flag("strategy", strategy), **by_flag("wish", wish), **of_plans}
+        own |= {"--prices": prices, "--as-of": as_of, "--vary": varied, "--svg": svg}
+        refuse("--rules", own, "a published rule counts as its page does")
         by_rules(rules, model, job, output)
         return
     asked: dict[str, Any] = {**wishes.wish(wish, limit), "prices": prices, "as_of": wishes.day(as_of)}
     if svg is not None and not varied:
         raise InvalidInput("--svg draws what --vary varies", expected="--vary NAME=A,B")
     if varied:
+        refuse("--vary", of_plans, "it tells the best plan of each value")
         from perrun.surfaces.cli import vary
 
         found = verbs.vary(model, vary.axes(varied), job, strategy, **asked)
