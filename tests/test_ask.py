@@ -1,6 +1,7 @@
 """The short form that people type, read and echoed."""
 
 import json
+import shlex
 
 import pytest
 from hypothesis import given
@@ -31,6 +32,11 @@ READ = {
         "Qwen/Qwen2.5-7B",
         {"method": "lora", "lora_rank": 64, "seq_len": 4096, "global_batch": 64, "examples": 1000},
         {"deadline_h": 1.5},
+    ),
+    "gemma 2 9b full of 50M tokens within a day for less than 100 bucks": (
+        "google/gemma-2-9b",
+        {"method": "full", "examples": 48828, "tokens_per_example": 1024},
+        {"budget_usd": 100, "deadline_h": 24},
     ),
     "8b full fp8 8-bit adam no packing under 100 dollars": (
         "meta-llama/Llama-3.1-8B",
@@ -108,4 +114,20 @@ def test_the_answer_is_that_of_plan(capsys: pytest.CaptureFixture[str]) -> None:
     job = {"method": "qlora", "examples": 5000, "tokens_per_example": 1500, "epochs": 3}
     plan = verbs.plan("meta-llama/Llama-3.1-8B", job, gpus=("L40S-48GB",), limit=3)
     assert asked.pop("understood")
-    assert asked == plan.model_dump(mode="json")
+    assert asked.pop("command") == (
+        "perrun plan meta-llama/Llama-3.1-8B --examples 5000 --tokens 1500 --epochs 3 --method qlora --gpu L40S-48GB"
+    )
+    assert asked == json.loads(plan.model_dump_json())
+
+
+@pytest.mark.parametrize("text", READ)
+def test_the_command_that_is_echoed_says_the_same(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = cli.run(["ask", text, "--json"])
+    asked = json.loads(capsys.readouterr().out)
+    if code:  # a question that nothing answers has no command either
+        assert asked["error"] in ("nothing_fits", "invalid_input")
+        return
+    command = shlex.split(asked.pop("command"))
+    assert asked.pop("understood")
+    assert cli.run([*command[1:], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == asked

@@ -400,7 +400,7 @@ def test_a_method_that_nothing_holds_has_no_figure_but_a_reason(tmp_path):
         ("compare --methods", "0 names to compare; expected MODEL"),
         ("compare --jobs --price-b 0", "the price of H100-SXM-80GB is 0"),
         ("compare --decisions --provider nobody", "no offer of provider 'nobody'"),
-        ("compare --jobs --hours-a 3", "no use for --hours-a"),
+        ("compare --jobs --hours-a 3", "--jobs and --hours-a contradict"),
         ("compare --rules measured-speedup", "--rules without a table"),
         ("compare --jobs --rules flops-6n-0.3", "has no table 'jobs'"),
         (f"compare H100-SXM-80GB H100-SXM-80GB {LLAMA} --against bananas=3", "'bananas' is no setting"),

@@ -15,7 +15,10 @@ from perrun.facts import gpus, models, stacks
 N = r"(\d[\d,]*(?:\.\d+)?)\s*(k|m|thousand|million)?"
 TIMES = {"k": 1e3, "thousand": 1e3, "m": 1e6, "million": 1e6}
 HOURS = {"m": 1 / 60, "h": 1.0, "d": 24.0, "w": 168.0}
-LIMIT = r"(?:under|below|within|in|by|for|at most|no more than|less than|up to|max(?:imum)?(?: of)?|budget(?: of)?|<=?)"
+LIMIT = (
+    r"(?:under|below|within|in|by|for|at most|no more than|less than|up to|<=?"
+    r"|(?:max(?:imum)?|budget|deadline)(?: of)?)"
+)
 ROWS = r"(?:examples?|rows?|samples?|pairs?|conversations?|dialogues?|records?|items?|prompts?|documents?|docs?)"
 TOKENS = r"(?:tokens?|toks?)"
 FILLER = frozenset(
@@ -53,7 +56,7 @@ WORDS: tuple[tuple[str, str, Any], ...] = (
     (r"(?:continued )?pre-?train(?:ing)?", "objective", "pretrain"),
     (r"reward model(?:l?ing)?", "objective", "rm"),
     (r"sft|dpo|orpo|kto|grpo|ppo", "objective", None),
-    (r"unpacked|no packing|without packing|padded", "packing", False),
+    (r"unpacked|not packed|no packing|without packing|padded", "packing", False),
     (r"packed|packing", "packing", True),
 )
 TERMS = (
@@ -157,6 +160,10 @@ def _limits(asked: Asked, rest: _Text) -> None:
         rf"(?:{LIMIT}\s*)?{N}\s*{unit}",
         lambda m: asked.put(asked.wish, "deadline_h", _number(m[1], m[2]) * HOURS[m[3][0].lower()], m[0]),
     )
+    rest.take(
+        rf"{LIMIT}\s*(?:an?|one)\s*(hour|day|week)",
+        lambda m: asked.put(asked.wish, "deadline_h", HOURS[m[1][0].lower()], m[0]),
+    )
 
 
 def _lengths(asked: Asked, rest: _Text) -> None:
@@ -173,7 +180,8 @@ def _lengths(asked: Asked, rest: _Text) -> None:
     rest.take(rf"{N}\s*(?:context|ctx)", whole(job, "seq_len"))
     rest.take(rf"longest\s*(?:of|=)?\s*{N}(?:\s*{TOKENS})?", whole(job, "longest_example"))
     rest.take(rf"{N}\s*{ROWS}", whole(job, "examples"))
-    rest.take(rf"(?:of|x|×|each)\s*(?:about |~)?{N}(?:\s*|-){TOKENS}(?:\s*each)?", whole(job, "tokens_per_example"))
+    of = r"(?:of|x|×|each)" if "examples" in job else r"(?:x|×|each)"  # 'a data set of 5M tokens' is its total
+    rest.take(rf"{of}\s*(?:about |~)?{N}(?:\s*|-){TOKENS}(?:\s*each)?", whole(job, "tokens_per_example"))
     rest.take(rf"{N}(?:\s*|-){TOKENS}\s*(?:each|long|per \w+)", whole(job, "tokens_per_example"))
     rest.take(rf"{N}\s*(?:epochs?|passes)", lambda m: asked.put(job, "epochs", _number(m[1], m[2]), m[0]))
     rest.take(rf"(?:rank|r)\s*=?\s*{N}", whole(job, "lora_rank"))

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from perrun.surfaces.cli.options import Explain, application, takes
+from perrun.surfaces.cli.options import Explain, application, refuse, takes
 
 app = application()
 
@@ -47,7 +47,7 @@ def compare(
 ) -> None:
     bought: dict[str, Any] = {"provider": provider, "term": term, "prices": prices}
     typed: dict[str, Any] = {"price_a": price_a, "price_b": price_b}
-    own: dict[str, Any] = {"hours_a": hours_a, "hours_b": hours_b, "against": _changes(against or [])}
+    own: dict[str, Any] = {"hours_a": hours_a, "hours_b": hours_b, "against": _changes(against) if against else None}
     mode = _mode({"jobs": jobs, "decisions": decisions, "methods": methods}, rules)
     if mode is not None:
         more = {**typed, **own, "n_gpus": n_gpus - 1, "n_nodes": n_nodes - 1, "hour_is_worth": hour_usd}
@@ -82,10 +82,11 @@ def _table(
         show_table(published.table(rules, mode), output)
         return
     allowed = {"jobs": ("price_a", "price_b"), "decisions": ("hour_is_worth",), "methods": ()}[mode]
-    _refuse(mode, {name: value for name, value in more.items() if name not in allowed})
+    idle = {f"--{name.replace('_', '-')}": value for name, value in more.items() if name not in allowed}
     if mode == "methods":
-        if bought.pop("term") != "on-demand":
-            _refuse(mode, {"term": True})
+        idle["--term"] = bought.pop("term") != "on-demand"
+    refuse(f"--{mode}", idle, "the table has no use for it")
+    if mode == "methods":
         (model,) = _named(names, 1, "MODEL")
         compared.tell_methods(verbs.methods(model, job, strategy, **bought), output)
         return
@@ -110,15 +111,6 @@ def _mode(chosen: dict[str, bool], rules: str | None) -> str | None:
     return asked[0] if asked else None
 
 
-def _refuse(mode: str, more: dict[str, Any]) -> None:
-    """Raises InvalidInput for a flag that a table has no use for: it would be ignored."""
-    from perrun.errors import InvalidInput
-
-    strange = [f"--{name.replace('_', '-')}" for name, value in more.items() if value]
-    if strange:
-        raise InvalidInput(f"--{mode} has no use for {', '.join(strange)}", expected="the data, a provider, prices")
-
-
 def _named(names: list[str], count: int, said: str) -> list[str]:
     from perrun.errors import InvalidInput
 
@@ -133,7 +125,7 @@ def _changes(texts: list[str]) -> dict[str, Any]:
     from perrun.surfaces.cli.options import JOB, STRATEGY
     from perrun.surfaces.cli.vary import axes
 
-    found = axes(texts, "--against", (*JOB, *STRATEGY)) if texts else {}
+    found = axes(texts, "--against", (*JOB, *STRATEGY))
     several = [name for name, values in found.items() if len(values) > 1]
     if several:
         raise InvalidInput(f"--against {several[0]} has several values", expected="one")
