@@ -20,6 +20,8 @@ PAGES = ("README.md", "CONTRIBUTING.md", "docs")
 NOT_RUN = {
     "prices refresh": "asks the network",
     "prices import": "writes to the user's book",
+    "perrun serve": "runs until it is stopped; tests/test_serve_docs.py",
+    "perrun mcp": "runs until it is stopped; tests/test_mcp.py",
     "--write-docs": "writes documents",
     "calibrate": "fits for minutes; tests/test_speed_calibrate.py",
     "FILE": "stands for the reader's own file",

@@ -29,7 +29,6 @@ OF_STATUS = {
     405: "not_allowed",
     408: "too_slow",
     413: "too_large",
-    415: "not_json",
     500: "internal",
     503: "busy",
 }
