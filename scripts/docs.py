@@ -46,9 +46,11 @@ def documents() -> dict[str, str]:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     seeds = (ROOT / "docs" / "seeds.md").read_text(encoding="utf-8")
     seeds = between(seeds, "memory", memory_of_the_seed())
+    guide = (ROOT / "docs" / "guide-deciding.md").read_text(encoding="utf-8")
     return {
         "README.md": between(readme, "plan", first_output()),
         "docs/seeds.md": between(seeds, "speed", speed_of_the_seeds()),
+        "docs/guide-deciding.md": with_outputs(guide),
         "docs/glossary.md": glossary(),
     }
 
@@ -78,14 +80,33 @@ def _without_a_book() -> Iterator[None]:
                 os.environ["PERRUN_DATA_DIR"] = before
 
 
-def first_output() -> str:
-    """What README's command prints, its table cut after a few rows."""
+def printed(command: str) -> list[str]:
+    """The lines that a command prints with the shipped prices, without what changes by the day."""
     out = io.StringIO()
     with _without_a_book(), contextlib.redirect_stdout(out):
-        code = cli.run(shlex.split(FIRST)[1:])
+        code = cli.run(shlex.split(command)[1:])
     if code:
-        raise RuntimeError(f"{FIRST}: exit code {code}")
-    lines = re.sub(r"\d+ to \d+ days old", "... days old", out.getvalue()).splitlines()  # counted from today
+        raise RuntimeError(f"{command}: exit code {code}")
+    return re.sub(r"\d+ (to \d+ )?days old", "... days old", out.getvalue()).splitlines()  # counted from today
+
+
+RUN = re.compile(r"<!-- run -->\n```bash\n(?P<command>.*?)\n```\n.*?<!-- end -->", re.DOTALL)
+
+
+def with_outputs(text: str) -> str:
+    """A document with what its commands print below each of them."""
+
+    def run(found: re.Match[str]) -> str:
+        command = found["command"]
+        shown = "\n".join(line.rstrip() for line in printed(command.replace("\\\n", " ")))
+        return f"<!-- run -->\n```bash\n{command}\n```\n\n```text\n{shown}\n```\n<!-- end -->"
+
+    return RUN.sub(run, text)
+
+
+def first_output() -> str:
+    """What README's command prints, its table cut after a few rows."""
+    lines = printed(FIRST)
     end = next(i for i, line in enumerate(lines) if line.startswith("Cheapest"))
     cut = [*lines[: 2 + SHOWN], f"... ({end - 2 - SHOWN} more)", "", *lines[end:]]
     return "```text\n" + "\n".join(cut) + "\n```\n"

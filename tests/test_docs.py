@@ -5,12 +5,13 @@ import re
 import shlex
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
-from perrun import terms
+from perrun import terms, verbs
 from perrun.surfaces import cli
 from perrun.surfaces.cli.options import JOB, STRATEGY
 
@@ -49,7 +50,7 @@ def commands() -> list[tuple[str, str]]:
     """(page, command) of every perrun command in a fenced block."""
     found = []
     for page in pages():
-        for line in lines_in_blocks(page.read_text()):
+        for line in lines_in_blocks(page.read_text().replace("\\\n", " ")):
             for part in re.split(r"&&|\|", line):
                 command = part.strip().removeprefix("$ ").removeprefix(".venv/bin/")
                 if command.startswith("perrun "):
@@ -66,9 +67,14 @@ def generator():
     return module
 
 
-@pytest.mark.parametrize("path", ["README.md", "docs/seeds.md", "docs/glossary.md"])
+@cache
+def current() -> dict[str, str]:
+    return generator().documents()
+
+
+@pytest.mark.parametrize("path", ["README.md", "docs/seeds.md", "docs/glossary.md", "docs/guide-deciding.md"])
 def test_what_is_made_from_the_code_is_current(path):
-    assert generator().documents()[path] == (ROOT / path).read_text(), "run: python scripts/docs.py"
+    assert current()[path] == (ROOT / path).read_text(), "run: python scripts/docs.py"
 
 
 @pytest.mark.parametrize(
@@ -139,3 +145,29 @@ def test_help_and_version_import_nothing_heavy():
     code = "from perrun.surfaces import cli; cli.run(['--help']); import sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"numpy", "pydantic", "typer", "rich", "httpx", "perrun.terms"} & set(done.stdout.split())
+
+
+def test_what_the_guide_concludes_is_what_its_numbers_say():
+    """The prose between the outputs of docs/guide-deciding.md."""
+    llama, big = "meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.1-70B"
+    data = {"examples": 10_000, "tokens_per_example": 1024, "epochs": 3}
+    qlora, lora = {"method": "qlora", **data}, {"method": "lora", **data}
+    first = verbs.compare(llama, "A100-SXM4-80GB", "H100-SXM-80GB", qlora, price_a=0.468, price_b=1.68)
+    assert first.usd_a < first.usd_b  # the A100 if nobody waits
+    assert first.hour_worth is not None
+    assert first.hour_worth < 40  # the H100 if somebody does
+    assert first.fp8 is not None
+    assert first.speedup < first.fp8.speedup < first.price_ratio
+    gain = {part: hours / first.b.time_lines[part] for part, hours in first.a.time_lines.items() if hours > 0.01}
+    assert max(gain, key=lambda part: gain[part]) == "matrix products"
+    rows = verbs.methods(big, {"examples": 2000, "tokens_per_example": 2000, "epochs": 2}).rows
+    assert rows[-1].ratio_per_hour > 5 * rows[-1].ratio_per_run  # by the hour far more than by the run
+    one, eight = "H100-SXM-80GB at lowcostgpu", "8x H100-SXM-80GB at lowcostgpu"
+    third = verbs.compare(llama, one, eight, lora)
+    less = {line.name: line.usd for line in third.difference}
+    assert third.usd_a < third.usd_b
+    assert less["start-up"] > 2 * less["training"] > 0  # the difference is what starts up
+    spot = verbs.compare(llama, f"{one} (on-demand)", f"{one} (interruptible)", lora)
+    assert spot.usd_b < spot.usd_a
+    bill = {line.name: line.usd for line in spot.difference}
+    assert bill["saving checkpoints"] + bill["lost work and restarts"] < 0.1  # cents

@@ -28,10 +28,7 @@ def tell(found: Any, output: dict[str, Any], explained: bool) -> None:
     if not show.rows(columns, _table(found, sides), output):
         return
     print(f"{found.verdict}.")
-    print(
-        f"Rent {found.b.name} only if it is {_times(found.break_even_speedup)}; the verdict flips at "
-        f"${found.flip_price_b:.2f} per GPU-hour of it ({found.flip_price_b_low:.2f}-{found.flip_price_b_high:.2f})."
-    )
+    print(_rule(found))
     print(f"{found.flips}.")
     if found.fp8 is not None:
         print(f"With FP8: {found.fp8.verdict}.")
@@ -47,8 +44,15 @@ def tell(found: Any, output: dict[str, Any], explained: bool) -> None:
         show.rows(("hours of the training", "A", "B", "speed-up"), _parts(found), output)
 
 
-def _times(speedup: float | None) -> str:
-    return "free" if speedup is None else f"{speedup:.2f}x as fast or more"
+def _rule(found: Any) -> str:
+    name, even = found.b.name, found.break_even_speedup
+    if even is None:
+        return f"No speed-up makes {name} the cheaper: what it bills beside the training is more than all of A's bill."
+    low, high = found.flip_price_b_low, found.flip_price_b_high
+    return (
+        f"Rent {name} only if it is {even:.2f}x as fast or more; the verdict flips at ${found.flip_price_b:.2f} "
+        f"per GPU-hour of it ({low:.2f}-{high:.2f})."
+    )
 
 
 def _table(found: Any, sides: list[Any]) -> list[list[str]]:
@@ -62,7 +66,7 @@ def _table(found: Any, sides: list[Any]) -> list[list[str]]:
         ["speed-up (80 % range)", "1.00", *(_range(one) for one in shared)],
         ["hours", *(f"{s.hours:.2f}{_typed(s)}" for s in sides)],
         ["$ per run", *(f"{s.usd:,.2f}{_typed(s)}" for s in sides)],
-        ["cheaper than A", "", *(f"{one.probability_b_cheaper:.0%}" for one in shared)],
+        ["cheaper than A", "", *(_chance(one.probability_b_cheaper) for one in shared)],
         ["bound by", *(s.bound_by for s in sides)],
         ["GiB of one GPU", *(f"{s.needs_gib:.1f}" for s in sides)],
         ["laid out as", *(_layout(s.strategy) for s in sides)],
@@ -71,6 +75,11 @@ def _table(found: Any, sides: list[Any]) -> list[list[str]]:
 
 def _range(one: Any) -> str:
     return f"{one.speedup:.2f} ({one.speedup_low:.2f}-{one.speedup_high:.2f})"
+
+
+def _chance(probability: float) -> str:
+    """A probability that never says 0 or 100 %: the range is an estimate itself."""
+    return "under 1%" if probability < 0.01 else "over 99%" if probability > 0.99 else f"{probability:.0%}"
 
 
 def _typed(side: Any) -> str:
@@ -146,7 +155,7 @@ def _job(row: Any) -> list[str]:
         f"{one.usd_a:,.2f}",
         f"{one.usd_b:,.2f}",
         f"{wins} ({share:.0%} less)",
-        f"{one.probability_b_cheaper:.0%}",
+        _chance(one.probability_b_cheaper),
     ]
 
 
