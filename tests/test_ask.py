@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perrun import ask, verbs
+from perrun import grammar, verbs
 from perrun.errors import InvalidInput
 from perrun.surfaces import cli
 
@@ -49,21 +49,21 @@ READ = {
 @pytest.mark.parametrize("text", READ)
 def test_people_are_understood(text: str) -> None:
     model, job, wish = READ[text]
-    found = ask.parse(text, SELLERS)
+    found = grammar.parse(text, SELLERS)
     assert (found.model, found.job, found.wish) == (model, job, wish)
 
 
 def test_tokens_of_the_whole_set_become_rows() -> None:
-    found = ask.parse("8B qlora, 8M tokens")
+    found = grammar.parse("8B qlora, 8M tokens")
     assert found.job["examples"] * found.job["tokens_per_example"] == pytest.approx(8e6, rel=1e-3)
 
 
 def test_a_stack_and_a_micro_batch_belong_to_the_strategy() -> None:
-    assert ask.parse("8B qlora with unsloth micro batch 4").strategy == {"framework": "unsloth", "micro_batch": 4}
+    assert grammar.parse("8B qlora with unsloth micro batch 4").strategy == {"framework": "unsloth", "micro_batch": 4}
 
 
 def test_a_size_alone_says_what_it_was_taken_for_and_what_else_it_may_be() -> None:
-    (line,) = [line for line in ask.parse("32B qlora").understood if "model" in line]
+    (line,) = [line for line in grammar.parse("32B qlora").understood if "model" in line]
     assert "model Qwen/Qwen2.5-32B " in line
     assert "also" in line
 
@@ -81,7 +81,7 @@ def test_a_size_alone_says_what_it_was_taken_for_and_what_else_it_may_be() -> No
 )
 def test_what_is_not_understood_or_contradicts_is_named(text: str, named: str) -> None:
     with pytest.raises(InvalidInput, match=named):
-        ask.parse(text, SELLERS)
+        grammar.parse(text, SELLERS)
 
 
 @given(
@@ -99,7 +99,7 @@ def test_order_does_not_matter(examples: int, tokens: int, epochs: int, budget: 
         f"under ${budget}",
         "on 4090",
     ]
-    found = ask.parse(", ".join(parts[i] for i in order))
+    found = grammar.parse(", ".join(parts[i] for i in order))
     assert found.job == {
         "method": "qlora", "examples": examples, "tokens_per_example": tokens, "epochs": epochs
     }  # fmt: skip

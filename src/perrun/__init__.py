@@ -3,7 +3,7 @@
     import perrun
     perrun.plan("meta-llama/Llama-3.1-8B", {"method": "qlora", "examples": 5000}).verdict
 
-The verbs (`plan`, `estimate`, `fit`, `compare`, `largest`) and the nouns that they take and give (`Job`, `Rig`, ...)
+The verbs (`plan`, `ask`, `estimate`, `fit`, `compare`, `largest`) and the nouns that they take and give (`Job`, ...)
 are read on first use, so that importing perrun costs nothing.
 """
 
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from perrun.terms import Comparison, Estimate, FitAnswer, Job, Model, Offer, Plan, PlanAnswer, Rig, Strategy
-    from perrun.verbs import compare, estimate, fit, largest, plan
+    from perrun.verbs import ask, compare, estimate, fit, largest, plan
 
 __version__ = "0.1.0"
 _NOUNS = ("Comparison", "Estimate", "FitAnswer", "Job", "Model", "Offer", "Plan", "PlanAnswer", "Rig", "Strategy")
-_VERBS = ("compare", "estimate", "fit", "largest", "plan")
+_VERBS = ("ask", "compare", "estimate", "fit", "largest", "plan")
 __all__ = [
     "Comparison", "Estimate", "FitAnswer", "Job", "Model", "Offer", "Plan", "PlanAnswer", "Rig", "Strategy",
-    "compare", "estimate", "fit", "largest", "plan",
+    "ask", "compare", "estimate", "fit", "largest", "plan",
 ]  # fmt: skip
 
 

@@ -339,7 +339,7 @@ def ask(
     wish: fields of `perrun.planner.Wish` beside those that the text says. Raises InvalidInput for words that are not
     understood, and what `plan` raises.
     """
-    from perrun import ask as grammar
+    from perrun import grammar
 
     asked = grammar.parse(text, {offer.provider for offer in offers(prices, as_of)})
     answer = plan(asked.model, asked.job, asked.strategy, prices=prices, as_of=as_of, **{**wish, **asked.wish})

@@ -24,8 +24,7 @@ def ask(
     prices: Annotated[Path | None, typer.Option("--prices", metavar="FILE", help="your own price file (CSV)")] = None,
     explained: Explain = False,
 ) -> None:
-    from perrun import ask as grammar
-    from perrun import verbs
+    from perrun import grammar, verbs
     from perrun.surfaces.cli import plan, show
 
     shown = SHOWN if limit is None else (limit or None)

@@ -4,6 +4,37 @@ from typing import Any
 
 from perrun.surfaces.cli import show
 
+# The columns of --csv, unrounded: of a side, of a comparison, of a method. A side is a row.
+SIDE = (
+    "name",
+    "rig.gpu",
+    "rig.n_gpus",
+    "rig.n_nodes",
+    "precision",
+    "usd_per_gpu_hour",
+    "price_of",
+    "hours",
+    "hours_of",
+    "usd",
+    "tokens_per_s",
+    "needs_gib",
+    "bound_by",
+)
+COMPARED = (
+    "speedup",
+    "speedup_low",
+    "speedup_high",
+    "price_ratio",
+    "break_even_speedup",
+    "usd_a",
+    "usd_b",
+    "probability_b_cheaper",
+    "flip_price_b",
+    "hours_saved",
+    "hour_worth",
+    "verdict",
+)
+METHOD = ("method", "usd_per_hour", "ratio_per_hour", "usd_per_run", "ratio_per_run", "why_not")
 SHOWN_PART = 0.002  # of the hours on A, below which a part of the step is not listed
 JOBS = ("job", "setup", "rigs", "hours on A", "speed-up (range)", "$ on A", "$ on B", "cheaper", "B cheaper with")
 DECISIONS = ("what you do", "rent", "why")
@@ -22,6 +53,9 @@ def tell(found: Any, output: dict[str, Any], explained: bool) -> None:
     """Prints a comparison in the form that was asked for."""
     if output["json"]:
         show.as_json(found)
+        return
+    if output["csv"]:
+        _figures(found)
         return
     sides = [found.a, found.b, *([found.fp8.b] if found.fp8 else [])]
     columns = ["", "A", "B", "B with FP8"][: len(sides) + 1]
@@ -42,6 +76,13 @@ def tell(found: Any, output: dict[str, Any], explained: bool) -> None:
     if explained:
         print()
         show.rows(("hours of the training", "A", "B", "speed-up"), _parts(found), output)
+
+
+def _figures(found: Any) -> None:
+    """A row for each side, with how it compares to A."""
+    rows = [[*show.values(SIDE, found.a), *[""] * len(COMPARED)]]
+    rows += [[*show.values(SIDE, one.b), *show.values(COMPARED, one)] for one in (found, found.fp8) if one is not None]
+    print(show.as_csv([*show.heads(SIDE), *COMPARED], rows), end="")
 
 
 def _rule(found: Any) -> str:
@@ -130,11 +171,25 @@ def tell_jobs(found: Any, output: dict[str, Any]) -> None:
     if output["json"]:
         show.as_json(found)
         return
+    if output["csv"]:
+        _figures_of_jobs(found)
+        return
     first = next((row.compared for row in found.jobs if row.compared), None)
     title = f"A: {_priced(first.a)}, B: {_priced(first.b)}" if first else ""
     if show.rows(JOBS, [_job(row) for row in found.jobs], output, title):
         print()
         tell_decisions(found, output)
+
+
+def _figures_of_jobs(found: Any) -> None:
+    """A row for each job: both sides and how they compare."""
+    both = [f"{name}_{side}" for side in ("a", "b") for name in show.heads(SIDE)]
+    rows: list[list[Any]] = []
+    for row in found.jobs:
+        one = row.compared
+        cells = [*show.values(SIDE, one.a), *show.values(SIDE, one.b), *show.values(COMPARED, one)] if one else []
+        rows.append([row.what, row.setup, row.why_not, *(cells or [""] * (len(both) + len(COMPARED)))])
+    print(show.as_csv(["what", "setup", "why_not", *both, *COMPARED], rows), end="")
 
 
 def _priced(side: Any) -> str:
@@ -179,6 +234,11 @@ def tell_methods(found: Any, output: dict[str, Any]) -> None:
     """Methods of one model over the first."""
     if output["json"]:
         show.as_json(found)
+        return
+    if output["csv"]:
+        heads = ["rig_per_hour", "rig_per_run", *METHOD]
+        rows = [[row.rig_per_hour, row.rig_per_run, *show.values(METHOD, row)] for row in found.rows]
+        print(show.as_csv(heads, rows), end="")
         return
     if show.rows(METHODS, [_method(row) for row in found.rows], output, found.job.model):
         print(f"{found.verdict}.")

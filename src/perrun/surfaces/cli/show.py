@@ -40,9 +40,17 @@ def as_csv(columns: Sequence[str], table: Sequence[Sequence[Any]]) -> str:
 
 def fields(paths: Sequence[str], nouns: Sequence[Any]) -> None:
     """Prints fields of nouns as CSV, unrounded: 'estimate.memory.device_gib' is the column device_gib."""
-    getters = [attrgetter(path) for path in paths]
-    names = [path.rpartition(".")[2] for path in paths]
-    print(as_csv(names, [[get(noun) for get in getters] for noun in nouns]), end="")
+    print(as_csv(heads(paths), [values(paths, noun) for noun in nouns]), end="")
+
+
+def heads(paths: Sequence[str]) -> list[str]:
+    """The columns of some fields: the last word of each."""
+    return [path.rpartition(".")[2] for path in paths]
+
+
+def values(paths: Sequence[str], noun: Any) -> list[Any]:
+    """Some fields of one noun."""
+    return [attrgetter(path)(noun) for path in paths]
 
 
 def as_markdown(columns: Sequence[str], table: Sequence[Sequence[Any]]) -> str:
