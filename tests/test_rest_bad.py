@@ -225,7 +225,9 @@ def test_nothing_a_client_sends_reaches_disk_network_or_shell(
     assert not (tmp_path / "pwned").exists()
 
 
-@pytest.mark.parametrize("path", ["/v1/../../etc/passwd", "/v1/plan/../../x", "/%2e%2e/etc/passwd", "/v1/nothing", "/"])
+@pytest.mark.parametrize(
+    "path", ["/v1/../../etc/passwd", "/v1/plan/../../x", "/%2e%2e/etc/passwd", "/v1/nothing", "/static/../app.py"]
+)
 def test_an_unknown_path_is_404_in_the_one_shape(client: Client, path: str) -> None:
     assert refused(client.get(path), 404)["error"] == "not_found"
 

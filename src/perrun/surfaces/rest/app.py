@@ -18,6 +18,7 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from perrun import __version__, verbs
 from perrun.errors import PerrunError
+from perrun.surfaces import web
 from perrun.surfaces.answers import VERBS, Verb
 from perrun.surfaces.rest import errors, writes
 from perrun.surfaces.rest.answering import Answering, Busy
@@ -42,6 +43,7 @@ def application(settings: Settings | None = None) -> FastAPI:
     for verb in VERBS:
         _route(app, answering, verb)
     writes.add(app, answering, settings, SAID)
+    web.add(app, answering)
     registry = None if _several_workers() else CollectorRegistry()
     _upkeep(app, answering, registry)
     _refusals(app)
