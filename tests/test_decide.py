@@ -321,6 +321,13 @@ def test_two_counts_and_two_prices_of_a_side_contradict():
         verbs.compare(LLAMA, f"{H100} at lambda", H100, price_a=1, price_b=1)
 
 
+def test_nodes_are_billed_together():
+    one = verbs.compare(LLAMA, f"8x {H100} at lambda", f"16x {H100} on 2 nodes at lambda", {"method": "full"})
+    assert one.price_ratio == pytest.approx(2.0)
+    assert one.b.usd_per_gpu_hour == one.a.usd_per_gpu_hour
+    assert 1.2 < one.speedup < 2
+
+
 def test_what_a_side_is_called_reads_back():
     found = verbs.compare(LLAMA, f"{H100} at lambda (on-demand)", f"8x {H100} at lowcostgpu (interruptible)")
     again = verbs.compare(LLAMA, found.a.name, found.b.name)
@@ -398,6 +405,7 @@ def test_a_method_that_nothing_holds_has_no_figure_but_a_reason(tmp_path):
         ("compare A100-SXM4-80GB", "1 names to compare"),
         ("compare --jobs --methods", "--jobs and --methods at once"),
         ("compare --methods", "0 names to compare; expected MODEL"),
+        ("compare --decisions P4", "P4-8GB has no bf16"),
         ("compare --jobs --price-b 0", "the price of H100-SXM-80GB is 0"),
         ("compare --decisions --provider nobody", "no offer of provider 'nobody'"),
         ("compare --jobs --hours-a 3", "--jobs and --hours-a contradict"),

@@ -35,8 +35,9 @@ def jobs(
     market.check()
     rows = [_priced(row, make, given, fixed, cards, market) for row in rules.data("usual_jobs")]
     first = next((row.compared for row in rows if row.compared), None)
-    age = first.prices_age if first else ""
-    return JobsAnswer(jobs=rows, decisions=[], assumptions=_assumptions(given), prices_age=age)
+    if first is None:
+        raise InvalidInput(rows[0].why_not or "")  # a mistake in what is the same for all
+    return JobsAnswer(jobs=rows, decisions=[], assumptions=_assumptions(given), prices_age=first.prices_age)
 
 
 def decisions(
@@ -53,6 +54,8 @@ def decisions(
     names = [gpus.get(card).id for card in cards]
     kinds = rules.data("usual_decisions")
     found = [_decided(row, make, given, fixed, names, market, hour_usd) for row in kinds]
+    if not any(one.options for one in found):
+        raise InvalidInput(found[0].why)
     days = [o.observed_at for o in market.offers if o.rig.gpu in names and market.provider in (None, o.provider)]
     return JobsAnswer(jobs=[], decisions=found, assumptions=_assumptions(given), prices_age=freshness.said(days))
 
@@ -131,7 +134,8 @@ def _data(row: dict[str, str], given: dict[str, Any]) -> dict[str, Any]:
         return values
     tokens = int(row["tokens_per_example"])
     rows = max(round(values["examples"] * values["tokens_per_example"] / tokens), 1)
-    return values | {"tokens_per_example": tokens, "examples": rows}
+    kept = {name: value for name, value in values.items() if name not in ("seq_len", "longest_example")}
+    return {**kept, "tokens_per_example": tokens, "examples": rows}
 
 
 def _fp8_where_it_can(choice: Choice) -> Choice:

@@ -91,7 +91,7 @@ def _rule(found: Any) -> str:
         return f"No speed-up makes {name} the cheaper: what it bills beside the training is more than all of A's bill."
     low, high = found.flip_price_b_low, found.flip_price_b_high
     return (
-        f"Rent {name} only if it is {even:.2f}x as fast or more; the verdict flips at ${found.flip_price_b:.2f} "
+        f"Take {name} only if it is {even:.2f}x as fast or more; the verdict flips at ${found.flip_price_b:.2f} "
         f"per GPU-hour of it ({low:.2f}-{high:.2f})."
     )
 
