@@ -5,7 +5,7 @@ from datetime import date
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perrun import planner, verbs
@@ -140,6 +140,7 @@ def test_wishes_that_contradict_are_named(wish: dict, named: str) -> None:
         plan([A100], **wish)
 
 
+@settings(deadline=None, max_examples=25)
 @given(share=st.floats(0.05, 0.95), epochs=st.sampled_from([0.5, 1, 2, 3]))
 def test_more_tokens_never_cost_less(share: float, epochs: float) -> None:
     few = {**JOB, "examples": max(int(5000 * share), 1), "epochs": epochs}

@@ -173,9 +173,13 @@ def memory_figures(
     usable_bytes: Any,
     stored: str | None,
     fit: dict[str, float] | None = None,
+    told: bool = True,
 ) -> Any:
-    """(peak, reserved, device, fits) of one setting or of arrays [bytes, probability]; `fit` as in `answer`."""
-    peak = memory.peak(model.shape, numbers, stack, stored)
+    """(peak, reserved, device, fits) of one setting or of arrays [bytes, probability]; `fit` as in `answer`.
+
+    told: whether the lines of the peak are wanted.
+    """
+    peak = memory.peak(model.shape, numbers, stack, stored, told)
     fitted = allocator.Reuse(fit) if fit else reuse()
     pools = peak.pools
     several = np.asarray(numbers.n_gpus) > 1

@@ -22,7 +22,7 @@ from perrun.terms import Job, Model, Rejected, Rig, Strategy
 from perrun.units import GIB
 
 Array = npt.NDArray[Any]
-CHUNK = 1 << 17  # candidates of one category that the laws take at once: their arrays stay in the processor's cache
+CHUNK = 1 << 16  # candidates of one category that the laws take at once: their arrays stay in the processor's cache
 AS_FAST = 0.99  # of the fastest: speed is not known better than that
 APART = 0.95  # what a kernel that must be installed beside the stack counts for: it is taken where it gains over 5 %
 UNSPLIT = Split(1, 1, 1, 1, 1, 1)
@@ -41,16 +41,32 @@ class Best:
 
 
 @dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is the same for all candidates. fixed: settings of a strategy that are not searched."""
+
+    job: Job
+    model: Model
+    fixed: dict[str, Any]
+    stack: Stack
+
+
+@dataclass(frozen=True, slots=True)
 class _Rigs:
-    """Rigs that can run the job at all, with their usable memory [bytes], cards and kernels of attention."""
+    """Rigs that can run the job at all: usable memory [bytes], GPUs and nodes, and which of the cards they have.
+
+    kernels: of attention, by card.
+    """
 
     rigs: list[Rig]
     usable: Array
-    cards: list[Card]
+    sizes: Array
+    kind: Array
+    cards: Card
     kernels: list[tuple[str, ...]]
 
     def part(self, chosen: slice) -> "_Rigs":
-        return _Rigs(self.rigs[chosen], self.usable[chosen], self.cards[chosen], self.kernels[chosen])
+        columns = (self.usable[chosen], self.sizes[chosen], self.kind[chosen])
+        return _Rigs(self.rigs[chosen], *columns, self.cards, self.kernels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +91,8 @@ class _Scored:
     device: Array
 
 
-def admitted(job: Job, model: Model, fixed: dict[str, Any], rig: Rig) -> tuple[float, Card, tuple[str, ...]]:
-    """(usable GiB, card, kernels of attention) of a rig that can run the job.
+def admitted(job: Job, model: Model, fixed: dict[str, Any], rig: Rig) -> tuple[Card, tuple[str, ...]]:
+    """Card and kernels of attention of a rig that can run the job.
 
     Raises why it cannot: UnsupportedByGpu, MissingFact, InvalidInput, or what `facts` raise for names.
     """
@@ -85,7 +101,8 @@ def admitted(job: Job, model: Model, fixed: dict[str, Any], rig: Rig) -> tuple[f
     estimator.check(job, _probe(fixed, rig.n_gpus > 1, attention), rig, gpu, model)
     card = speed.card(gpu, rig)
     rate(card, job.precision)
-    return estimator.usable_gib(gpu, rig), card, attention
+    estimator.usable_gib(gpu, rig)
+    return card, attention
 
 
 def _probe(fixed: dict[str, Any], several: bool, attention: tuple[str, ...]) -> Strategy:
@@ -100,51 +117,61 @@ def _probe(fixed: dict[str, Any], several: bool, attention: tuple[str, ...]) -> 
 def admit(job: Job, model: Model, fixed: dict[str, Any], rigs: list[Rig]) -> tuple[_Rigs, list[Rejected]]:
     """Rigs that can run the job, and the rest with the reason. Raises InvalidInput for a mistake in the job itself."""
     kept: list[Rig] = []
-    found: list[tuple[float, Card, tuple[str, ...]]] = []
+    kind: list[int] = []
+    found: list[tuple[Card, tuple[str, ...]]] = []
     rejected: list[Rejected] = []
+    known: dict[tuple[Any, ...], int] = {}
     for rig in rigs:
+        key = (rig.gpu, rig.n_gpus, rig.n_nodes, rig.interconnect, rig.power_limit_w, rig.usable_gib is None)
         try:
-            found.append(admitted(job, model, fixed, rig))
+            if key not in known:
+                found.append(admitted(job, model, fixed, rig))
+                known[key] = len(found) - 1
         except PerrunError as why:
             if isinstance(why, InvalidInput) and why.what.startswith(("seq_len", "lora_targets")):
                 raise  # a mistake in the job itself, not a rig that cannot run it
             rejected.append(Rejected(rig=rig, reason=why.what))
             continue
         kept.append(rig)
-    usable, cards, attention = zip(*found, strict=True) if found else ((), (), ())
-    return _Rigs(kept, GIB * np.array(usable, dtype=float), list(cards), list(attention)), rejected
+        kind.append(known[key])
+    usable = GIB * np.array([estimator.usable_gib(gpus.get(rig.gpu), rig) for rig in kept], dtype=float)
+    sizes = np.array([(rig.n_gpus, rig.n_nodes) for rig in kept], dtype=float).reshape(-1, 2)
+    cards = speed.stacked([card for card, _ in found])
+    return _Rigs(kept, usable, sizes, np.array(kind, dtype=int), cards, [names for _, names in found]), rejected
 
 
-def _groups(job: Job, rigs: _Rigs, fixed: dict[str, Any], stack: Stack) -> dict[Category, list[int]]:
-    """Indices of the rigs that each category is tried on.
+def _groups(asked: _Asked, rigs: _Rigs) -> dict[Category, Array]:
+    """The rigs that each category is tried on, as a mask.
 
     One GPU is searched as data parallel over a single rank where the stack has that: no law tells them apart. A fused
     loss is taken wherever there is one and the head is frozen: it is faster and smaller by every law (a trained head's
     gradient is made at once, which may be larger than few tokens' logits).
     """
-    offered = layouts.of(stack.framework)
-    chosen = {"fused_ce": True, **fixed} if job.adapters and True in offered.fused_ce else fixed
-    alone = {"sharding": "ddp"} if "ddp" in offered.sharding else {}
-    tried: dict[tuple[bool, tuple[str, ...]], list[Category]] = {}
-    found: dict[Category, list[int]] = {}
-    for index, (rig, attention) in enumerate(zip(rigs.rigs, rigs.kernels, strict=True)):
-        key = (rig.n_gpus > 1, attention)
-        if key not in tried:
-            own = chosen if key[0] else {**chosen, **alone}
-            tried[key] = categories(stack, own, key[0] or bool(alone), attention)
-        for category in tried[key]:
-            found.setdefault(category, []).append(index)
+    offered = layouts.of(asked.stack.framework)
+    fused = asked.job.adapters and True in offered.fused_ce
+    chosen = {"fused_ce": True, **asked.fixed} if fused else asked.fixed
+    alone = {**chosen, "sharding": "ddp"} if "ddp" in offered.sharding else None
+    several = rigs.sizes[:, 0] > 1
+    found: dict[Category, Array] = {}
+    for names in dict.fromkeys(rigs.kernels):
+        able = np.array([own == names for own in rigs.kernels])[rigs.kind]
+        for many in (False, True):
+            here = able & (several == many)
+            own = chosen if many or alone is None else alone
+            for category in categories(asked.stack, own, many or alone is not None, names) if here.any() else ():
+                found[category] = found[category] | here if category in found else here
     return found
 
 
-def _tables(job: Job, model: Model, rigs: list[Rig], fixed: dict[str, Any], stack: Stack) -> list[Array]:
+def _tables(asked: _Asked, rigs: list[Rig]) -> list[Array]:
     """The splits of each rig as rows of numbers; rigs of one size share them."""
-    allowed = limits(job, model.shape, stack)
+    allowed = limits(asked.job, asked.model.shape, asked.stack)
     known: dict[tuple[int, int], Array] = {}
     for rig in rigs:
         size = (rig.n_gpus, rig.n_nodes)
         if size not in known:
-            known[size] = np.array(splits(job, allowed, rig, fixed), dtype=np.int64).reshape(-1, len(Split._fields))
+            rows = splits(asked.job, allowed, rig, asked.fixed)
+            known[size] = np.array(rows, dtype=float).reshape(-1, len(Split._fields))
     return [known[rig.n_gpus, rig.n_nodes] for rig in rigs]
 
 
@@ -160,50 +187,43 @@ def _chunks(tables: list[Array]) -> Iterator[slice]:
         yield slice(start, len(tables))
 
 
-def _candidates(
-    job: Job, rigs: _Rigs, tables: list[Array], fixed: dict[str, Any], stack: Stack
-) -> Iterator[_Candidates]:
+def _candidates(asked: _Asked, rigs: _Rigs, tables: list[Array]) -> Iterator[_Candidates]:
     """All strategies of all rigs, grouped by category."""
-    for category, indices in _groups(job, rigs, fixed, stack).items():
-        chosen = [tables[i] for i in indices]
-        rows = np.repeat(indices, [len(table) for table in chosen])
-        if rows.size:
-            yield _Candidates(category, rows, np.concatenate(chosen))
+    rig, split = np.repeat(np.arange(len(tables)), [len(table) for table in tables]), np.concatenate(tables)
+    for category, mask in _groups(asked, rigs).items():
+        rows = slice(None) if mask.all() else mask[rig]
+        if rig[rows].size:
+            yield _Candidates(category, rig[rows], split[rows])
 
 
-def numbers(job: Job, rigs: list[Rig], rows: _Candidates, fixed: dict[str, Any], stack: Stack) -> Setting:
+def _numbers(asked: _Asked, rigs: _Rigs, rows: _Candidates) -> Setting:
     """The Setting of one category, with arrays over its candidates."""
-    plain = build(rows.category, UNSPLIT, fixed, stack)
-    sizes = np.array([(rig.n_gpus, rig.n_nodes) for rig in rigs], dtype=float)[rows.rig]
-    split = {name: rows.split[:, i].astype(float) for i, name in enumerate(Split._fields)}
+    plain = build(rows.category, UNSPLIT, asked.fixed, asked.stack)
+    n_gpus, n_nodes = rigs.sizes[rows.rig].T
+    split = {name: rows.split[:, i] for i, name in enumerate(Split._fields)}
     varied = {name: value for name, value in split.items() if name not in DEGREES or (value != 1).any()}
-    asked = setting.of(job, plain, rigs[0]).with_(n_gpus=sizes[:, 0], n_nodes=sizes[:, 1], **varied)
-    return speed.as_padded(asked)
+    return speed.as_padded(setting.of(asked.job, plain, rigs.rigs[0]).with_(n_gpus=n_gpus, n_nodes=n_nodes, **varied))
 
 
-def _scored(
-    job: Job, model: Model, rigs: _Rigs, groups: list[_Candidates], fixed: dict[str, Any], calibration: Any
-) -> _Scored:
+def _scored(asked: _Asked, rigs: _Rigs, groups: list[_Candidates]) -> _Scored:
     """What the laws say of all candidates."""
-    stack = stacks.get(fixed.get("framework") or "trl")
-    cards = speed.stacked(rigs.cards)
+    model, stack, stored = asked.model, asked.stack, asked.model.stored_quantization
     parts: list[tuple[Any, ...]] = []
     for number, rows in enumerate(groups):
-        asked = numbers(job, rigs.rigs, rows, fixed, stack)
+        numbers, kind = _numbers(asked, rigs, rows), rigs.kind[rows.rig]
         usable = rigs.usable[rows.rig]
-        _, _, device, fits = estimator.memory_figures(model, asked, stack, usable, model.stored_quantization)
-        lines = speed.time_lines(
-            model.shape, asked, speed.taken(cards, rows.rig), stack, calibration, model.stored_quantization
-        )
-        rates = speed.tokens_per_s(asked, sum(lines.values()))
-        own = np.array([attention[0] == rows.category.attention for attention in rigs.kernels])[rows.rig]
-        each = (number, rates, np.where(own, 1.0, APART) * rates, fits, device)
+        _, _, device, fits = estimator.memory_figures(model, numbers, stack, usable, stored, told=False)
+        cards = speed.taken(rigs.cards, kind)
+        lines = speed.time_lines(model.shape, numbers, cards, stack, stored_quantization=stored)
+        rates = speed.tokens_per_s(numbers, sum(lines.values()))
+        counts = np.array([1.0 if names[0] == rows.category.attention else APART for names in rigs.kernels])
+        each = (number, rates, counts[kind] * rates, fits, device)
         parts.append((rows.rig, rows.split, *(np.broadcast_to(value, rows.rig.shape) for value in each)))
     return _Scored(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def best(
-    job: Job, model: Model, rigs: list[Rig], fixed: dict[str, Any], min_fit: float, calibration: Any = None
+    job: Job, model: Model, rigs: list[Rig], fixed: dict[str, Any], min_fit: float
 ) -> tuple[list[Best], list[Rejected]]:
     """For each rig the fastest strategy whose probability to fit is at least `min_fit`.
 
@@ -211,60 +231,67 @@ def best(
     kernel of attention that is not the stack's own must be over 5 % faster. Raises InvalidInput for a job that no rig
     could run.
     """
-    stack = stacks.get(fixed.get("framework") or "trl")
+    asked = _Asked(job, model, fixed, stacks.get(fixed.get("framework") or "trl"))
     able, rejected = admit(job, model, fixed, rigs)
-    tables = _tables(job, model, able.rigs, fixed, stack)
+    tables = _tables(asked, able.rigs)
     found: list[Best] = []
     for chosen in _chunks(tables):
         part = able.part(chosen)
-        groups = list(_candidates(job, part, tables[chosen], fixed, stack))
+        groups = list(_candidates(asked, part, tables[chosen]))
+        has = (part.usable / GIB).tolist()
         if groups:
-            scored = _scored(job, model, part, groups, fixed, calibration)
-            found += _picked(part, groups, scored, fixed, min_fit, stack)
+            found += _picked(asked, part, groups, _scored(asked, part, groups), min_fit)
         else:
-            found += [_none(part, index) for index in range(len(part.rigs))]
+            found += [_none(rig, gib) for rig, gib in zip(part.rigs, has, strict=True)]
     return found, rejected
 
 
-def _none(rigs: _Rigs, index: int) -> Best:
+def _none(rig: Rig, has_gib: float) -> Best:
     """A rig whose GPUs cannot share the batch."""
-    return Best(rigs.rigs[index], None, 0.0, 0.0, float("nan"), float(rigs.usable[index]) / GIB)
+    return Best(rig, None, 0.0, 0.0, float("nan"), has_gib)
 
 
-def _first_of_each(rig: Array, rows: Array, *keys: Array) -> dict[int, int]:
-    """Of each rig the row that comes first by the keys (the last key counts most)."""
+def _first_of_each(rig: Array, rows: Array, *keys: Array) -> tuple[Array, Array]:
+    """(rigs, the row of each that comes first by the keys, of which the last counts most)."""
     order = rows[np.lexsort((*keys, rig[rows]))]
     which, first = np.unique(rig[order], return_index=True)
-    return {int(index): int(order[at]) for index, at in zip(which, first, strict=True)}
+    return which, order[first]
 
 
-def _picked(
-    rigs: _Rigs, groups: list[_Candidates], s: _Scored, fixed: dict[str, Any], min_fit: float, stack: Stack
-) -> list[Best]:
+def _picked(asked: _Asked, rigs: _Rigs, groups: list[_Candidates], s: _Scored, min_fit: float) -> list[Best]:
     """The best candidate of each rig, and the one that needs least where none fits."""
     fitting = s.fits >= min_fit
     fastest = np.zeros(len(rigs.rigs))
     np.maximum.at(fastest, s.rig[fitting], s.pace[fitting])
     near = np.flatnonzero(fitting & (s.pace >= AS_FAST * fastest[s.rig]))
-    rows = _first_of_each(s.rig, near, s.device[near], -s.fits[near].round(2))
     hopeless = np.flatnonzero(fastest[s.rig] == 0)
-    least = _first_of_each(s.rig, hopeless, s.device[hopeless])
+    row = np.full(len(rigs.rigs), -1)
+    for which, rows in (
+        _first_of_each(s.rig, near, s.device[near], -s.fits[near].round(2)),
+        _first_of_each(s.rig, hopeless, s.device[hopeless]),
+    ):
+        row[which] = rows
+    strategies = _built(asked, rigs, groups, s, np.where(fastest > 0, row, -1))
+    columns = (s.tokens_per_s[row] * (fastest > 0), s.fits[row], s.device[row] / GIB, rigs.usable / GIB)
+    return [
+        _none(rig, figures[-1]) if at < 0 else Best(rig, strategy, *figures)
+        for rig, at, strategy, *figures in zip(
+            rigs.rigs, row.tolist(), strategies, *(column.tolist() for column in columns), strict=True
+        )
+    ]
+
+
+def _built(asked: _Asked, rigs: _Rigs, groups: list[_Candidates], s: _Scored, row: Array) -> list[Strategy | None]:
+    """The strategy of each rig by its row, each built once; None where the row is below 0."""
     known: dict[tuple[Any, ...], Strategy] = {}
-    found: list[Best] = []
-    for index, rig in enumerate(rigs.rigs):
-        row = rows.get(index, least.get(index))
-        if row is None:
-            found.append(_none(rigs, index))
-            continue
-        strategy = None
-        if index in rows:
-            split = Split(*(int(number) for number in s.split[row]))
-            key = (int(s.group[row]), rig.n_gpus > 1, split)
-            if key not in known:
-                category = groups[key[0]].category
-                known[key] = build(category if key[1] else replace(category, sharding="none"), split, fixed, stack)
-            strategy = known[key]
-        speed_ = float(s.tokens_per_s[row]) if strategy else 0.0
-        has = float(rigs.usable[index]) / GIB
-        found.append(Best(rig, strategy, speed_, float(s.fits[row]), float(s.device[row]) / GIB, has))
+    found: list[Strategy | None] = []
+    several = rigs.sizes[:, 0] > 1
+    split_of: list[list[int]] = s.split[row].astype(int).tolist()
+    group_of: list[int] = s.group[row].tolist()
+    for at, group, many, split in zip(row.tolist(), group_of, several.tolist(), split_of, strict=True):
+        key = (group, many, *split)
+        if at >= 0 and key not in known:
+            category = groups[group].category if many else replace(groups[group].category, sharding="none")
+            known[key] = build(category, Split(*split), asked.fixed, asked.stack)
+        found.append(known[key] if at >= 0 else None)
     return found

@@ -5,6 +5,7 @@ layer, optimizer step), each a sum of lines. Everything is vectorised over the n
 """
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -99,7 +100,9 @@ def _states(setting: Setting, stack: Stack, w: Weights) -> float:
     return law.optimizer_state_bytes(setting.optimizer, w.trained_dtype)
 
 
-def peak(shape: Shape, setting: Setting, stack: Stack, stored_quantization: str | None = None) -> Peak:
+def peak(
+    shape: Shape, setting: Setting, stack: Stack, stored_quantization: str | None = None, told: bool = True
+) -> Peak:
     """Allocated peak of one GPU.
 
     Raises nothing: settings are checked before. Tokens per micro batch are micro_batch x seq_len / cp; DPO doubles
@@ -139,7 +142,7 @@ def peak(shape: Shape, setting: Setting, stack: Stack, stored_quantization: str 
         "embedding": {"gradients": made.all, "tied gradients": _tied_gradients(shape, w) * share.gradients},
         "optimizer": {"gradients": made.all, "optimizer temporary": temporary * share.states / model_parallel},
     }
-    return _widest(resident, phases, {"logits and loss": pool})
+    return _widest(resident, phases, {"logits and loss": pool}, told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,18 +271,19 @@ def _autocast_copies(setting: Setting, stack: Stack, w: Weights, head: float, sp
     return adapters + frozen, adapters + frozen
 
 
-def _widest(resident: Lines, phases: dict[str, Lines], pools_of: Lines) -> Peak:
+def _widest(resident: Lines, phases: dict[str, Lines], pools_of: Lines, told: bool) -> Peak:
     """The phase with the largest sum, with its lines, element by element. `pools_of` replaces a line's pool."""
     base = sum(resident.values())
     totals = {name: base + sum(lines.values()) for name, lines in phases.items()}
     stacked = np.stack(np.broadcast_arrays(*(np.asarray(t, dtype=float) for t in totals.values())))
     index = np.argmax(stacked, axis=0)
-    chosen = dict(resident)
+    chosen = dict(resident) if told else {}
     pools = dict(resident)
     for name in {name: None for lines in phases.values() for name in lines}:
-        line = [np.asarray(lines.get(name, 0.0), dtype=float) for lines in phases.values()]
-        which, *parts = np.broadcast_arrays(index, *line)
-        chosen[name] = np.choose(which, parts) + chosen.get(name, 0.0)
-        pools[name] = np.max(np.stack(parts), axis=0) + pools.get(name, 0.0)
+        line = [lines.get(name, 0.0) for lines in phases.values()]
+        pools[name] = reduce(np.maximum, line) + pools.get(name, 0.0)
+        if told:
+            which, *parts = np.broadcast_arrays(index, *line)
+            chosen[name] = np.choose(which, parts) + chosen.get(name, 0.0)
     pools.update(pools_of)
     return Peak(chosen, np.max(stacked, axis=0), index, totals, pools)

@@ -169,8 +169,9 @@ def half_rate(found: Card, precision: str) -> Any:
 
 def stacked(cards: Sequence[Card]) -> Card:
     """Cards as one, whose numbers are arrays over them."""
-    rows = np.array([[getattr(one, field.name) for field in fields(Card)] for one in cards], dtype=float)
-    return Card(*rows.T)
+    names = [field.name for field in fields(Card)]
+    rows = np.array([[getattr(one, name) for name in names] for one in cards], dtype=float)
+    return Card(*rows.reshape(-1, len(names)).T)
 
 
 def taken(cards: Card, index: Any) -> Card:
