@@ -1,12 +1,14 @@
 """The price book at ten million offers: import rate, latest, market and as_of, on SQLite or PostgreSQL.
 
-    python bench/prices.py [--offers 20000] [--days 500] [--url sqlite:///FILE | postgresql://...]
+    python bench/prices.py [--offers 20000] [--days 500] [--first DAY] [--url sqlite:///FILE | postgresql://...]
 
 The history comes in imports of twenty days each, as a back-fill does, then twenty imports of one day, as lists do.
+With --first the book at --url is filled up to that day already, so that a part can be measured again in seconds.
 Each query is asked cold once (a fresh connection) and then five times; the median is printed.
 """
 
 import argparse
+import gc
 import statistics
 import tempfile
 import time
@@ -17,6 +19,7 @@ from pathlib import Path
 from perrun.prices import files, market
 from perrun.prices.book import Book
 from perrun.prices.quote import Quote
+from perrun.surfaces.cli import GARBAGE
 
 CARDS = ("H100-SXM-80GB", "A100-SXM4-80GB", "A100-PCIe-80GB", "L40S-48GB", "H200-SXM-141GB", "RTX-4090-24GB", "L4-24GB")
 START = date(2025, 1, 1)
@@ -80,14 +83,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--offers", type=int, default=20_000)
     parser.add_argument("--days", type=int, default=500)
+    parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--url", default="")
     given = parser.parse_args()
+    gc.set_threshold(GARBAGE)  # as the command line runs
     with tempfile.TemporaryDirectory() as folder:
         url = given.url or f"sqlite:///{folder}/prices.db"
         offers = products(given.offers)
         with Book(url) as book:
             print(f"{given.offers * given.days:,} observations of {given.offers:,} offers")
-            filled = fill(book, offers, range(given.days - DAILY), DAILY)
+            filled = fill(book, offers, range(given.first, given.days - DAILY), DAILY)
             daily = fill(book, offers, range(given.days - DAILY, given.days), 1)
             print(f"import: {filled:,.0f} offers/s back-fill, {daily:,.0f} a day's list at the full size")
             print(f"a CSV file is read and checked at {csv_rate(offers, Path(folder)):,.0f} offers/s")
