@@ -161,6 +161,7 @@ def test_a100_to_h100_as_people_measure(job, n_gpus, bounds):
     assert bounds[0] <= found.speedup <= bounds[1]
     assert found.usd_a < found.usd_b  # no bf16 pair beats 3.59
     assert sum(found.a.time_lines.values()) == pytest.approx(found.a.hours)
+    assert sum(found.a.memory_lines.values()) == pytest.approx(found.a.needs_gib)
 
 
 def test_fp8_is_a_row_of_its_own_and_a_card_without_it_says_so():
@@ -233,6 +234,18 @@ def test_hours_that_were_typed_in_say_so_in_their_line(capsys):
     found = verbs.compare(LLAMA, A100, H100, price_a=1, price_b=2, hours_a=6, hours_b=2)
     assert (found.usd_a, found.usd_b, found.speedup) == pytest.approx((6, 4, 3))
     assert found.probability_b_cheaper == pytest.approx(1.0)
+
+
+def test_what_a_difference_of_memory_is_of(capsys):
+    # a reference model is a second copy of the policy only where adapters do not give it for nothing
+    command = ["compare", f"8x {H100}", f"8x {H100}", LLAMA, "--method", "full", "--price-a", "1", "--price-b", "1"]
+    assert cli.run([*command, "--against", "objective=dpo", "--explain"]) == 0
+    out = capsys.readouterr().out
+    memory = out[out.index("GiB of one GPU  ") :] if "GiB of one GPU  " in out else out
+    assert "reference" in memory
+    found = verbs.compare(LLAMA, H100, H100, {"method": "lora"}, against={"objective": "dpo"}, price_a=1, price_b=1)
+    lines = {line for line, gib in found.b.memory_lines.items() if gib > 0.1}
+    assert not any("reference" in line for line in lines)
 
 
 # ---- what turns it ----

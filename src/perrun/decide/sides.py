@@ -134,6 +134,7 @@ def side(laid: Laid, name: str, hours: float | None = None, hours_of: str = PRED
         bound_by=f"{widest[0]} ({widest[1] / answer.step_s:.0%})",
         time_lines={part: took * seconds / answer.step_s for part, seconds in answer.time_lines.items() if seconds},
         needs_gib=answer.memory.device_gib,
+        memory_lines=answer.memory.lines,
     )
 
 

@@ -29,6 +29,9 @@ class Side(Noun):
         default_factory=dict[str, float], description="hours of the training by part of a step [h]"
     )
     needs_gib: float | None = Field(default=None, description="device memory of one GPU [GiB]")
+    memory_lines: dict[str, float] = Field(
+        default_factory=dict[str, float], description="named lines of it; they sum to needs_gib [GiB]"
+    )
 
 
 class Flip(Noun):

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from perrun.planner.words import short
 from perrun.surfaces.cli import show
 
 # The columns of --csv, unrounded: of a side, of a comparison, of a method. A side is a row.
@@ -35,6 +36,7 @@ COMPARED = (
     "verdict",
 )
 METHOD = ("method", "usd_per_hour", "ratio_per_hour", "usd_per_run", "ratio_per_run", "why_not")
+SHOWN_GIB = 0.005  # of one GPU, below which a line of memory is not listed
 SHOWN_PART = 0.002  # of the hours on A, below which a part of the step is not listed
 JOBS = ("job", "setup", "rigs", "hours on A", "speed-up (range)", "$ on A", "$ on B", "cheaper", "B cheaper with")
 DECISIONS = ("what you do", "rent", "why")
@@ -76,6 +78,8 @@ def tell(found: Any, output: dict[str, Any], explained: bool) -> None:
     if explained:
         print()
         show.rows(("hours of the training", "A", "B", "speed-up"), _parts(found), output)
+        print()
+        show.rows(("GiB of one GPU", "A", "B", "B - A"), _memory(found), output)
 
 
 def _figures(found: Any) -> None:
@@ -105,8 +109,8 @@ def _table(found: Any, sides: list[Any]) -> list[list[str]]:
         ["$ per GPU-hour", *(f"{s.usd_per_gpu_hour:.3f} ({s.price_of})" for s in sides)],
         ["tokens/s", *(f"{s.tokens_per_s:,.0f}" for s in sides)],
         ["speed-up (80 % range)", "1.00", *(_range(one) for one in shared)],
-        ["hours", *(f"{s.hours:.2f}{_typed(s)}" for s in sides)],
-        ["$ per run", *(f"{s.usd:,.2f}{_typed(s)}" for s in sides)],
+        ["hours", *(f"{short(s.hours)}{_typed(s)}" for s in sides)],
+        ["$ per run", *(f"{short(s.usd)}{_typed(s)}" for s in sides)],
         ["cheaper than A", "", *(_chance(one.probability_b_cheaper) for one in shared)],
         ["bound by", *(s.bound_by for s in sides)],
         ["GiB of one GPU", *(f"{s.needs_gib:.1f}" for s in sides)],
@@ -158,8 +162,18 @@ def _parts(found: Any) -> list[list[str]]:
     kept = [
         (part, a.get(part, 0.0), b.get(part, 0.0)) for part in order if max(a.get(part, 0), b.get(part, 0)) >= least
     ]
-    rows = [[part, f"{of_a:.3f}", f"{of_b:.3f}", _gain(of_a, of_b)] for part, of_a, of_b in kept]
-    return [*rows, ["all", f"{found.a.hours:.3f}", f"{found.b.hours:.3f}", f"{found.speedup:.2f}"]]
+    rows = [[part, f"{of_a:.3g}", f"{of_b:.3g}", _gain(of_a, of_b)] for part, of_a, of_b in kept]
+    return [*rows, ["all", f"{found.a.hours:.3g}", f"{found.b.hours:.3g}", f"{found.speedup:.2f}"]]
+
+
+def _memory(found: Any) -> list[list[str]]:
+    """Line by line what the memory of one GPU is of, and what the difference is of."""
+    a, b = found.a.memory_lines, found.b.memory_lines
+    pairs = [(line, a.get(line, 0.0), b.get(line, 0.0)) for line in dict.fromkeys((*a, *b))]
+    pairs.sort(key=lambda pair: -max(pair[1:]))
+    rows = [[line, f"{x:.2f}", f"{y:.2f}", f"{y - x:+.2f}"] for line, x, y in pairs if max(x, y) >= SHOWN_GIB]
+    total_a, total_b = found.a.needs_gib, found.b.needs_gib
+    return [*rows, ["all", f"{total_a:.2f}", f"{total_b:.2f}", f"{total_b - total_a:+.2f}"]]
 
 
 def _gain(a: float, b: float) -> str:
