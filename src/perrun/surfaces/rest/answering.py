@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import anyio
 from anyio import to_thread
 
-from perrun.prices import place
+from perrun import verbs
 from perrun.surfaces.answers import Verb, as_json
 from perrun.surfaces.requests import Asked
 from perrun.surfaces.rest.settings import Settings
@@ -64,9 +64,4 @@ class Answering:
 
 def stamp() -> tuple[Any, ...]:
     """Changes whenever the prices that plans read do, and every day: prices age."""
-    file = place.published(place.book_url())
-    try:
-        seen = file.stat()
-    except OSError:
-        return (date.today(),)
-    return (date.today(), seen.st_mtime_ns, seen.st_size, seen.st_ino)
+    return (date.today(), *verbs.state_of_prices())
