@@ -1,9 +1,14 @@
 """The fit matrix: orders that must hold, and cells worked by hand."""
 
+import csv
+import io
+import xml.etree.ElementTree as ET
+
 import pytest
 
-from perrun import matrix, verbs
+from perrun import matrix, terms, verbs
 from perrun.errors import PerrunError
+from perrun.surfaces import cli
 from perrun.terms import Rig
 
 LLAMA_70B = "meta-llama/Llama-3.1-70B"
@@ -60,6 +65,63 @@ def test_a_cluster_is_billed_whole(answer):
     found = cell(answer, "H100-SXM-80GB", 8, "lora")
     assert found.usd_per_hour == 18.56
     assert found.usd_per_run > 0
+
+
+def test_two_gpus_of_a_node_that_is_sold_whole_cost_the_node(tmp_path):
+    file = tmp_path / "seed.csv"
+    file.write_text(PRICES)
+    found = verbs.fit(LLAMA_70B, JOB, rigs=["2x H100 SXM", "8x H100 SXM"], prices=file)
+    two, eight = cell(found, "H100-SXM-80GB", 2, "qlora"), cell(found, "H100-SXM-80GB", 8, "qlora")
+    assert (two.usd_per_hour, two.sold_gpus) == (18.56, 8)
+    assert (eight.usd_per_hour, eight.sold_gpus) == (18.56, None)
+    speed = verbs.estimate(LLAMA_70B, Rig(gpu="H100-SXM-80GB", n_gpus=2), JOB | {"method": "qlora"}).tokens_per_s
+    # 8M tokens at about the speed of two, at the price of eight
+    assert two.usd_per_run == pytest.approx(8e6 / speed / 3600 * 18.56, rel=0.35)
+    assert two.usd_per_run > 2 * eight.usd_per_run
+
+
+def test_a_cluster_costs_its_nodes(tmp_path):
+    file = tmp_path / "seed.csv"
+    file.write_text(PRICES)
+    (found,) = {c.usd_per_hour for c in verbs.fit(LLAMA_70B, JOB, rigs=["16x H100 SXM on 2 nodes"], prices=file).cells}
+    assert found == 2 * 18.56
+
+
+def test_headroom_is_what_is_there_less_what_is_needed(answer):
+    for one in answer.cells:
+        if one.needs_gib is not None:
+            assert one.headroom_gib == pytest.approx(one.has_gib - one.needs_gib)
+            assert one.headroom_gib >= 0 or one.mark != "yes"
+
+
+def printed(capsys, *flags: str) -> str:
+    assert cli.run(["fit", LLAMA_70B, "--examples", "2000", "--tokens", "2000", "--epochs", "2", *flags]) == 0
+    return capsys.readouterr().out
+
+
+def test_every_form_of_output_has_every_rig_and_mark(capsys, tmp_path):
+    file = tmp_path / "seed.csv"
+    file.write_text(PRICES)
+    flags = ("--prices", str(file))
+    found = terms.FitAnswer.model_validate_json(printed(capsys, *flags, "--json"))
+    rows = list(csv.DictReader(io.StringIO(printed(capsys, *flags, "--csv"))))
+    html, markdown, drawn = (printed(capsys, *flags, *form) for form in (("--html",), ("--markdown",), ()))
+    assert [row["mark"] for row in rows] == [one.mark for one in found.cells]
+    assert len(ET.fromstring(html).findall(".//tbody/tr")) == len(matrix.RIGS)
+    assert len(markdown.splitlines()) == 2 + len(matrix.RIGS)
+    for one in found.cells:
+        for form in (html, markdown, drawn):
+            assert str(one.rig) in form
+    for said in ("✓ 75/80 (+5)", "✗ 141/80 (-61)"):
+        assert all(said in form for form in (html, markdown, drawn))
+
+
+def test_a_published_rule_instead_of_our_model(capsys):
+    # 16 bytes a parameter: 70.6 x 16 = 1129 GB, which 8 x 141 = 1128 GB do not hold and 8 x 180 = 1440 GB do
+    rows = list(csv.DictReader(io.StringIO(printed(capsys, "--rules", "bytes-per-parameter", "--csv"))))
+    full = {row["rig"]: row["full_adamw"] for row in rows}
+    assert (full["8x H200"], full["8x B200"]) == ("no", "yes")
+    assert "<td>8x H200</td>" in printed(capsys, "--rules", "bytes-per-parameter", "--html")
 
 
 def test_no_price_is_no_cost(answer):

@@ -49,60 +49,65 @@ def fit(
     """
     chosen = methods or METHODS
     asked = rigs or [Rig(gpu=gpu, n_gpus=n) for gpu, n in RIGS]
-    cheapest = _cheapest(offers)
+    bought = {rig: _cheapest(offers, rig) for rig in asked}
     cells: list[FitCell] = []
     for name, change in chosen.items():
         wanted = job.model_copy(update=change)
         found, rejected = search.best(wanted, model, asked, fixed or {}, SURE)
         by_rig = {best.rig: best for best in found}
         reasons = {one.rig: one.reason for one in rejected}
-        cells += [_cell(name, wanted, rig, by_rig.get(rig), reasons.get(rig), cheapest, model) for rig in asked]
-    shown = (cheapest[rig.gpu, rig.n_gpus] for rig in asked if (rig.gpu, rig.n_gpus) in cheapest)
-    age = freshness.said(offer.observed_at for offer in shown)
+        cells += [_cell(name, wanted, rig, by_rig.get(rig), reasons.get(rig), bought[rig], model) for rig in asked]
+    age = freshness.said(offer.observed_at for offer in bought.values() if offer)
     return FitAnswer(job=job, methods=list(chosen), cells=cells, prices_age=age)
 
 
-def _cheapest(offers: list[Offer]) -> dict[tuple[str, int], Offer]:
-    """The cheapest on-demand offer by card and count."""
-    found: dict[tuple[str, int], Offer] = {}
-    for offer in offers:
-        key = (offer.rig.gpu, offer.rig.n_gpus)
-        if offer.term == "on-demand" and (key not in found or offer.usd_per_hour < found[key].usd_per_hour):
-            found[key] = offer
-    return found
+def _cheapest(offers: list[Offer], rig: Rig) -> Offer | None:
+    """The cheapest on-demand offer of a rig; of the smallest machine that holds it where no machine has its size.
+
+    A cluster is as many machines, billed whole.
+    """
+    per_node = rig.n_gpus // rig.n_nodes
+    sold = [
+        offer
+        for offer in offers
+        if offer.term == "on-demand" and offer.rig.gpu == rig.gpu and offer.rig.n_nodes == 1
+        if offer.rig.n_gpus == per_node or (offer.rig.n_gpus > per_node and rig.n_nodes == 1)
+    ]
+    if not sold:
+        return None
+    found = min(sold, key=lambda offer: (offer.rig.n_gpus, offer.usd_per_hour))
+    if rig.n_nodes == 1:
+        return found
+    return found.model_copy(update={"rig": rig, "usd_per_hour": rig.n_nodes * found.usd_per_hour})
 
 
 def _cell(
-    name: str,
-    job: Job,
-    rig: Rig,
-    best: search.Best | None,
-    reason: str | None,
-    cheapest: dict[tuple[str, int], Offer],
-    model: Model,
+    name: str, job: Job, rig: Rig, best: search.Best | None, reason: str | None, offer: Offer | None, model: Model
 ) -> FitCell:
-    offer = cheapest.get((rig.gpu, rig.n_gpus))
     price = offer.usd_per_hour if offer else None
+    sold = offer.rig.n_gpus if offer and offer.rig.n_gpus > rig.n_gpus else None
     if best is None or math.isnan(best.needs_gib):
         why = reason or f"{rig.n_gpus} GPUs cannot share the global batch evenly"
         return FitCell(
             rig=rig, method=name, mark="no", needs_gib=None, has_gib=None, fits_probability=0.0,
-            usd_per_hour=price, usd_per_run=None, why_not=why,
+            usd_per_hour=price, usd_per_run=None, sold_gpus=sold, why_not=why,
         )  # fmt: skip
     mark = "yes" if best.strategy is not None else "tight" if best.fits >= POSSIBLE else "no"
     usd = None
     if best.strategy is not None and offer is not None:
         hours = job.tokens / best.tokens_per_s / SECONDS_PER_HOUR
-        usd = cost.total(cost.cost_lines(hours, job, model, offer))
+        usd = cost.total(cost.cost_lines(hours, job, model, offer, used_gpus=rig.n_gpus))
     return FitCell(
         rig=rig,
         method=name,
         mark=mark,
         needs_gib=best.needs_gib,
         has_gib=best.has_gib,
+        headroom_gib=best.has_gib - best.needs_gib,
         fits_probability=min(max(best.fits, 0.0), 1.0),
         usd_per_hour=price,
         usd_per_run=usd,
+        sold_gpus=sold,
         why_not=None if mark == "yes" else f"needs {best.needs_gib:.1f} GiB, has {best.has_gib:.1f}",
     )
 

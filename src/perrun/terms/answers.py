@@ -72,9 +72,13 @@ class FitCell(Noun):
     mark: Literal["yes", "tight", "no"] = Field(description="fits, may fit, does not")
     needs_gib: float | None = Field(description="device memory of one GPU; None: the rig cannot run the method")
     has_gib: float | None = Field(description="usable memory of one GPU [GiB]")
+    headroom_gib: float | None = Field(default=None, description="has_gib less needs_gib; below 0: what is missing")
     fits_probability: Share = Field(description="of that strategy")
-    usd_per_hour: float | None = Field(description="cheapest offer of the whole rig")
+    usd_per_hour: float | None = Field(description="cheapest on-demand offer of the whole machine [USD/h]")
     usd_per_run: float | None = Field(description="through that offer [USD]")
+    sold_gpus: int | None = Field(
+        default=None, description="GPUs of the smallest machine sold, billed whole, where it has more than the rig"
+    )
     why_not: str | None = Field(default=None, description="reason, unless the mark is yes")
 
 

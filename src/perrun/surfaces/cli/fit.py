@@ -16,12 +16,14 @@ FIGURES = (
     "mark",
     "needs_gib",
     "has_gib",
+    "headroom_gib",
     "fits_probability",
     "usd_per_hour",
     "usd_per_run",
+    "sold_gpus",
     "why_not",
 )
-MARKS = {"yes": "✓", "tight": "~", "no": "✗"}
+MARKS = {"yes": "✓", "tight": "tight", "no": "✗"}
 
 
 @app.command(help=__doc__)
@@ -55,19 +57,23 @@ def fit(
     rigs = list(dict.fromkeys(cell.rig for cell in found.cells))
     by = {(cell.rig, cell.method): cell for cell in found.cells}
     table = [[str(r), _price(by[r, found.methods[0]]), *(_cell(by[r, m]) for m in found.methods)] for r in rigs]
-    title = f"{model}, GiB needed of one GPU / there, $ per run"
+    title = f"{model}, GiB needed of one GPU / there (headroom), $ per run"
     if show.rows(("rig", "$/h", *found.methods), table, output, title):
-        print("✓ fits, ~ may fit, ✗ does not; the fastest strategy that fits, judged per GPU and never pooled")
+        print("✓ fits, tight may fit, ✗ does not; the fastest strategy that fits, judged per GPU and never pooled")
+        if any(cell.sold_gpus for cell in found.cells):
+            print("(of n GPUs): so many are sold together and billed whole, the others stay idle")
         if found.prices_age:
             print(found.prices_age)
 
 
 def _price(cell: Any) -> str:
-    return "" if cell.usd_per_hour is None else f"{cell.usd_per_hour:.2f}"
+    if cell.usd_per_hour is None:
+        return ""
+    return f"{cell.usd_per_hour:.2f}" + (f" (of {cell.sold_gpus} GPUs)" if cell.sold_gpus else "")
 
 
 def _cell(cell: Any) -> str:
     if cell.needs_gib is None:
         return f"{MARKS['no']} {cell.why_not}"
     cost = "" if cell.usd_per_run is None else f" ${cell.usd_per_run:,.2f}"
-    return f"{MARKS[cell.mark]} {cell.needs_gib:.0f}/{cell.has_gib:.0f}{cost}"
+    return f"{MARKS[cell.mark]} {cell.needs_gib:.0f}/{cell.has_gib:.0f} ({cell.headroom_gib:+.0f}){cost}"
