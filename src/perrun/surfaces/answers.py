@@ -6,6 +6,7 @@ or given whole, prices are the server's own.
 
 import hashlib
 import json
+import shlex
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import date
@@ -14,7 +15,7 @@ from typing import Any, get_type_hints
 from pydantic import BaseModel, Field, create_model
 from pydantic_core import to_json
 
-from perrun import verbs
+from perrun import grammar, verbs
 from perrun.errors import InvalidInput, UnknownName
 from perrun.facts import gpus, models
 from perrun.facts.hub import from_config
@@ -22,6 +23,7 @@ from perrun.prices import desk, freshness
 from perrun.prices.market import Market
 from perrun.prices.quote import Quote
 from perrun.surfaces import requests as asked
+from perrun.surfaces.cli.options import as_flags
 from perrun.terms import GPU, Comparison, Estimate, FitAnswer, PlanAnswer, Rig
 
 MOST_CONFIG_BYTES = 256 * 1024  # the largest published config.json is 60 kB
@@ -31,6 +33,7 @@ class AskAnswer(PlanAnswer):
     """A plan, and how the text was read."""
 
     understood: list[str] = Field(description="what each word was read as")
+    command: str = Field(description="the same as flags of the command line")
 
 
 def _row(name: str, kind: type, doc: str, **more: Any) -> type[BaseModel]:
@@ -117,9 +120,12 @@ def compare(request: asked.CompareAsked) -> Comparison:
 
 
 def ask(request: asked.AskAsked) -> AskAnswer:
+    read = grammar.parse(request.text, {offer.provider for offer in verbs.offers()})
+    wish: dict[str, Any] = {"limit": request.limit, **read.wish}
     with models.only({}):
-        understood, answer = verbs.ask(request.text, limit=request.limit)
-    return AskAnswer.model_construct(None, understood=understood, **dict(answer))
+        answer = verbs.plan(read.model, read.job, read.strategy, **wish)
+    same = shlex.join(["perrun", "plan", read.model, *as_flags(read.job | read.strategy | read.wish)])
+    return AskAnswer.model_construct(None, understood=read.understood, command=same, **dict(answer))
 
 
 def _filter(request: asked.OffersAsked) -> desk.Filter:
