@@ -249,9 +249,78 @@ def as_if_on_gpus(recipe):
     TrainingArguments.parallel_mode = property(lambda _: ranks)
 
 
+# ---------------------------------------------------------------------------------------------- NeMo AutoModel
+
+
+def nemo_automodel(recipe):
+    """Each section by the class that it fills, every `_target_` as a name that can be imported."""
+    from nemo_automodel.cli.app import build_parser
+    from nemo_automodel.cli.utils import load_yaml, resolve_recipe_name
+    from nemo_automodel.components.datasets.llm.chat_dataset import ChatDatasetConfig
+    from nemo_automodel.components.training.step_scheduler import StepSchedulerConfig
+    from nemo_automodel.recipes._dist_utils import parse_distributed_section
+
+    words = words_of(recipe)
+    if words[0] == "automodel":
+        build_parser().parse_args(words[1:])
+    config = load_yaml("nemo_automodel.yaml")
+    resolve_recipe_name(config["recipe"])
+    targets_exist(config)
+    steps = {name: value for name, value in config["step_scheduler"].items() if name != "local_batch_size"}
+    StepSchedulerConfig(**steps)
+    parse_distributed_section(config["distributed"])
+    rows = {name: value for name, value in config["dataset"].items() if name != "_target_"}
+    ChatDatasetConfig(**rows)
+    nemo_options(config)
+
+
+def nemo_options(config):
+    from nemo_automodel.components._peft.lora import PeftConfig
+    from nemo_automodel.components.quantization.fp8 import FP8Config
+    from nemo_automodel.components.utils.compile_utils import CompileConfig
+
+    if "peft" in config:
+        PeftConfig(**{name: value for name, value in config["peft"].items() if name != "_target_"})
+    if "fp8" in config:
+        FP8Config(**config["fp8"])
+    if "compile" in config:
+        CompileConfig(**config["compile"])
+    if "quantization" in config:
+        from transformers import BitsAndBytesConfig
+
+        BitsAndBytesConfig(**config["quantization"])
+
+
+def targets_exist(node):
+    """Names of classes and functions, all of this package's own or torch's, are found where they are said to be."""
+    if isinstance(node, dict):
+        for name, value in node.items():
+            if name in ("_target_", "collate_fn") and isinstance(value, str) and value.startswith(("torch.", "nemo_")):
+                found(value)
+            targets_exist(value)
+
+
+@cache
+def found(path):
+    import importlib
+
+    parts = path.split(".")
+    for cut in range(len(parts) - 1, 0, -1):
+        try:
+            node = importlib.import_module(".".join(parts[:cut]))
+        except ModuleNotFoundError as why:
+            if why.name and not ".".join(parts[:cut]).startswith(why.name):
+                raise
+            continue
+        for part in parts[cut:]:
+            node = getattr(node, part)
+        return
+    raise ImportError(path)
+
+
 JUDGES = {
     "trl": trl, "accelerate": accelerate, "deepspeed": deepspeed, "trainer": trainer, "axolotl": axolotl,
-    "llamafactory": llamafactory,
+    "llamafactory": llamafactory, "nemo-automodel": nemo_automodel,
 }  # fmt: skip
 
 if __name__ == "__main__":

@@ -207,12 +207,16 @@ def _ranks(call: Call) -> tuple[int | None, int | None]:
 def settings(found: Read, n_gpus: int | None = None) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
     """(job, strategy, notes) of a reading for so many GPUs: the global batch is what the micro batches make.
 
-    n_gpus: what the user says; else what the configuration says; else one, and the notes say so. The strategy has no
-    grad_accum, which follows from the global batch.
+    n_gpus: what the user says; without it what the configuration says counts, else one, and the notes say so. The
+    strategy has no grad_accum, which follows from the global batch.
     """
     job, strategy, notes = dict(found.job), dict(found.strategy), list(found.notes)
     accum = strategy.pop("grad_accum", None)
-    ranks = found.n_gpus or n_gpus
+    ranks = n_gpus or found.n_gpus
+    if n_gpus is not None and n_gpus > 1 and strategy.get("sharding") == "none":
+        del strategy["sharding"]  # said of one GPU: the stack's own way is taken
+    if n_gpus == 1 and strategy.get("sharding") not in (None, *ZERO):
+        strategy["sharding"] = "none"
     if "global_batch" not in job and "micro_batch" in strategy:
         if ranks is None:
             notes.append("how many GPUs it runs on is not said: its batch is counted for one")

@@ -12,6 +12,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "estimate": ("estimate", "memory and speed of a job on one rig"),
     "fit": ("fit", "which methods fit on which rigs"),
     "compare": ("compare", "break-even between two rigs on one job"),
+    "recipe": ("recipe", "the files and the command that train it with a stack"),
+    "diff": ("diff", "what a change of a configuration costs"),
     "validate": ("validate", "predicted against measured runs"),
     "calibrate": ("calibrate", "fit the laws' few constants on measured runs"),
     "prices": ("prices", "the price book: refresh, list, history, market, import, ..."),

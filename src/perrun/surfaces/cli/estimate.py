@@ -10,15 +10,15 @@ app = application()
 
 
 @app.command(help=__doc__)
-@takes("job", "strategy", "output")
+@takes("job", "strategy", "output", "config")
 def estimate(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Hugging Face id, or a config.json or its folder")],
+    model: Annotated[str, typer.Argument(metavar="[MODEL]", help="Hugging Face id, or a config.json or its folder")],
     job: dict[str, Any],
     strategy: dict[str, Any],
     output: dict[str, Any],
     gpu: Annotated[str, typer.Option("--gpu", metavar="CARD", help="the card")],
-    n_gpus: Annotated[int, typer.Option("--n-gpus", metavar="N", help="GPUs over all nodes")] = 1,
-    n_nodes: Annotated[int, typer.Option("--n-nodes", metavar="N", help="machines")] = 1,
+    n_gpus: Annotated[int | None, typer.Option("--n-gpus", metavar="N", help="GPUs over all nodes")] = None,
+    n_nodes: Annotated[int | None, typer.Option("--n-nodes", metavar="N", help="machines")] = None,
     interconnect: Annotated[
         str | None, typer.Option("--interconnect", metavar="WORD", help="nvlink, pcie, ib, ethernet")
     ] = None,
@@ -41,8 +41,8 @@ def estimate(
 
     rig = Rig(
         gpu=gpus.get(gpu).id,
-        n_gpus=n_gpus,
-        n_nodes=n_nodes,
+        n_gpus=1 if n_gpus is None else n_gpus,
+        n_nodes=1 if n_nodes is None else n_nodes,
         interconnect=interconnect,  # type: ignore[arg-type]
         usable_gib=usable_gib,
         power_limit_w=power_limit,

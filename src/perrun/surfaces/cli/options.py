@@ -88,8 +88,12 @@ WISH = (
     Flag("mtbi_hours", float, ("--mtbi",), "your own mean time between interruptions [h]"),
     Flag("sort", str, ("--sort",), "usd, hours, fit or risk"),
 )
+CONFIG = (
+    Flag("config", list[str], ("--config",), "a configuration of trl, axolotl, llamafactory, ...: what it says stands"
+         " unless a flag says otherwise"),
+)  # fmt: skip
 METAVARS: dict[Any, str] = {int: "N", float: "X", str: "WORD", list[str]: "NAME"}
-GROUPS = {"job": JOB, "strategy": STRATEGY, "output": OUTPUT, "offers": OFFERS, "wish": WISH}
+GROUPS = {"job": JOB, "strategy": STRATEGY, "output": OUTPUT, "offers": OFFERS, "wish": WISH, "config": CONFIG}
 Explain = Annotated[bool, typer.Option("--explain", help="every line with its law and its source")]
 
 
@@ -98,6 +102,9 @@ def takes(*groups: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
 
     def wrap(command: Callable[..., None]) -> Callable[..., None]:
         own = [p for p in inspect.signature(command).parameters.values() if p.name not in groups]
+        if "config" in groups:  # which may name the model
+            own = [p.replace(default=None) if p.name == "model" else p for p in own]
+            own.sort(key=lambda p: p.default is not inspect.Parameter.empty)
 
         @functools.wraps(command)
         def called(**given: Any) -> None:
@@ -105,6 +112,10 @@ def takes(*groups: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
                 chosen = {flag.field: given.pop(flag.field) for flag in GROUPS[name]}
                 given[name] = {key: value for key, value in chosen.items() if value is not None}
             _one_form(given.get("output", {}))
+            if "config" in groups:
+                from perrun.surfaces.cli import configured
+
+                given = configured.filled(given, given.pop("config").get("config") or [])
             command(**given)
 
         added = [_parameter(flag) for name in groups for flag in GROUPS[name]]

@@ -55,9 +55,9 @@ FIGURES = (
 
 
 @app.command(help=__doc__)
-@takes("job", "strategy", "wish", "output")
+@takes("job", "strategy", "wish", "output", "config")
 def plan(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Hugging Face id, or a config.json or its folder")],
+    model: Annotated[str, typer.Argument(metavar="[MODEL]", help="Hugging Face id, or a config.json or its folder")],
     job: dict[str, Any],
     strategy: dict[str, Any],
     wish: dict[str, Any],
