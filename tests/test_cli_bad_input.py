@@ -179,7 +179,7 @@ def test_models_that_are_not_there(capsys):
     assert "does not exist" in refused(capsys, "plan", "/nonexistent/config.json")
     assert "did you mean meta-llama/Llama-3" in refused(capsys, "plan", "llama-9")
     assert "config.json" in refused(capsys, "plan", "nobody/Nothing-7B")
-    assert "Missing argument" in refused(capsys, "plan")
+    assert "no model is named" in refused(capsys, "plan")
 
 
 PRICES = {
