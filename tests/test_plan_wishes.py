@@ -101,6 +101,20 @@ def test_what_no_machine_holds_is_planned_on_a_cluster_or_with_offload() -> None
     assert any("70B" in r.reason or "needs" in r.reason for r in found.rejected)
 
 
+def test_offload_needs_the_ram_that_it_fills() -> None:
+    # LoRA of 70.55B x 2 bytes: 131.4 GiB of weights go to the RAM of a node of 4 cards with 22.5 GiB each
+    job, _ = verbs.job("meta-llama/Llama-3.1-70B", {"method": "lora", "examples": 100})
+    enough, little = offer("L4-24GB", 4.0, 4, ram_gib=400.0), offer("L4-24GB", 3.0, 4, ram_gib=128.0)
+    found = planner.plan(job, [enough, little])
+    assert [one.offer for one in found.plans] == [enough]
+    assert found.plans[0].strategy.offload == "both"
+    assert found.plans[0].estimate.host_ram_gib > 131.4
+    assert planner.rig_said(found.plans[0]) == "4x L4-24GB, offloaded"
+    assert any("host memory" in line for line in found.assumptions)
+    with pytest.raises(NothingFits, match="no rig on offer holds lora"):
+        planner.plan(job, [little])
+
+
 def test_the_nearest_miss_says_how_many_tokens_the_budget_allows() -> None:
     whole = plan([A100]).plans[0]
     with pytest.raises(NothingFits) as caught:

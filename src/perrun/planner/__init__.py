@@ -71,18 +71,29 @@ def _searched(
 
 def _last_resort(job: Job, model: Model, offers: list[Offer], wish: Wish) -> tuple[list[Offer], dict[Rig, search.Best]]:
     """Where no machine holds the job: clusters of the largest ones, and offload to host memory where ranks shard."""
+    on_offer: list[Offer] = []
     found: dict[Rig, search.Best] = {}
     several = [offer for offer in offers if used(offer.rig, wish).n_gpus > 1]
     if several and not {"offload", "sharding"} & set(wish.fixed):
         sharding = "zero3" if wish.fixed.get("framework") == "deepspeed" else "fsdp2"
         eased = replace(wish, fixed=wish.fixed | {"offload": "both", "sharding": sharding})
-        found |= _searched(job, model, several, eased)[0]
+        held = _searched(job, model, several, eased)[0]
+        on_offer = _with_room(job, model, several, held, wish)
+        left = [used(offer.rig, wish) for offer in on_offer]
+        found |= {rig: best for rig, best in held.items() if rig in left}
     if wish.n_gpus is None and wish.max_gpus is None:
         largest = max((offer.rig.n_gpus for offer in offers), default=LEAST_NODE)
         more = clusters(offers, MOST_NODES * largest)
         found |= _searched(job, model, more, wish)[0] if more else {}
-        offers = offers + more
-    return offers, found
+        on_offer = on_offer + more
+    return on_offer, found
+
+
+def _with_room(job: Job, model: Model, offers: list[Offer], found: dict[Rig, search.Best], wish: Wish) -> list[Offer]:
+    """Offers whose RAM, where it is published, holds what `found` keeps there."""
+    asked = [estimator.ask(job, cast(Strategy, best.strategy), rig, model) for rig, best in found.items()]
+    wants = {rig: one.host_ram_gib for rig, one in zip(found, estimator.answers(asked), strict=True)}
+    return [o for o in offers if o.ram_gib is None or wants.get(used(o.rig, wish), 0.0) <= o.ram_gib]
 
 
 def _ranked(job: Job, model: Model, found: Market, wish: Wish) -> list[int]:

@@ -11,8 +11,9 @@ def short(number: float) -> str:
 
 
 def rig_said(plan_: Plan) -> str:
-    """The machine that is bought, and how much of it is used: '2 of 8x H100-SXM-80GB'."""
-    return f"{plan_.used_gpus} of {plan_.offer.rig}" if plan_.used_gpus else str(plan_.offer.rig)
+    """The machine that is bought, how much of it is used, and whether host memory is: '2 of 8x H100-SXM-80GB'."""
+    said = f"{plan_.used_gpus} of {plan_.offer.rig}" if plan_.used_gpus else str(plan_.offer.rig)
+    return said if plan_.strategy.offload == "none" else f"{said}, offloaded"
 
 
 def _name(plan_: Plan) -> str:
@@ -47,6 +48,9 @@ def assumptions(job: Job, best: Plan) -> list[str]:
         f"{job.tokens / 1e6:,.1f}M tokens, {'packed to' if job.packing else 'padded up to'} {job.seq_len}",
         f"global batch {job.global_batch}, {job.precision}, {job.optimizer}",
     ]
+    if strategy.offload != "none":
+        what = {"params": "weights", "optimizer": "optimizer states"}.get(strategy.offload, "weights and states")
+        lines.append(f"{what} in host memory: {best.estimate.host_ram_gib:,.0f} GiB of a node's RAM")
     if job.adapters:
         lines.append(f"LoRA rank {job.lora_rank} on {job.lora_targets}")
     return lines

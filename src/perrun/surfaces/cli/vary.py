@@ -62,10 +62,12 @@ def cells(one: Any) -> list[str]:
     """One row: the best plan after a change, or why there is none."""
     if one.plan is None:
         return [label(one.change), one.why_not, *[""] * (len(COLUMNS) - 1)]
+    from perrun.planner import rig_said
+
     found = one.plan
     return [
         label(one.change),
-        str(found.offer.rig),
+        rig_said(found),
         found.offer.provider,
         found.offer.term,
         f"{found.estimate.memory.device_gib:.1f}",
