@@ -31,14 +31,14 @@ def ask(
     asked = grammar.parse(" ".join(text), {offer.provider for offer in verbs.offers(prices)})
     wish: dict[str, Any] = {"limit": shown, **asked.wish}
     answer = verbs.plan(asked.model, asked.job, asked.strategy, prices=prices, **wish)
+    same = shlex.join(["perrun", "plan", asked.model, *as_flags(asked.job | asked.strategy | asked.wish)])
     if output["json"]:
         plain = json.loads(answer.model_dump_json())  # where JSON has no word for infinity
-        show.as_json({"understood": asked.understood, **plain})
+        show.as_json({"understood": asked.understood, "command": same, **plain})
         return
     if not any(output.values()):
         print("Understood:")
         for line in asked.understood:
             print(f"  {line}")
-        flags = as_flags(asked.job | asked.strategy | asked.wish)
-        print(f"  as: {shlex.join(['perrun', 'plan', asked.model, *flags])}\n")
+        print(f"  as: {same}\n")
     plan.tell(answer, output, explained)
