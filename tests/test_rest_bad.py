@@ -364,7 +364,7 @@ class TestServer:
             assert time.perf_counter() - started > HEADERS_S / 2
         assert httpx.get(f"{server[0]}/health").status_code == 200
 
-    @pytest.mark.parametrize("start", [b"\x16\x03\x01\x02\x00", b"GET / HTTP/9.9\r\n\r\n", b"A" * 100_000])
+    @pytest.mark.parametrize("start", [b"\x16\x03\x01\x02\x00", b"GET /nothing HTTP/9.9\r\n\r\n", b"A" * 100_000])
     def test_what_is_no_http_does_no_harm(self, server: Any, start: bytes) -> None:
         host, port = server[0].removeprefix("http://").split(":")
         with socket.create_connection((host, int(port)), timeout=5) as other:

@@ -16,7 +16,7 @@ from rest import Client
 APP = Client().app
 SCHEMA = from_asgi("/openapi.json", APP)
 FEW = settings(
-    max_examples=int(os.environ.get("PERRUN_EXAMPLES", "6")),
+    max_examples=int(os.environ.get("PERRUN_EXAMPLES", "4")),
     deadline=None,
     derandomize=True,
     phases=[Phase.explicit, Phase.generate],
