@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
-from perrun import estimator, planner, search, terms
-from perrun.errors import NothingFits
+from perrun import estimator, planner, search, terms, verbs
+from perrun.errors import InvalidInput, NothingFits, UnsupportedByGpu
 from perrun.facts import gpus, layouts, models, stacks, tables
 from perrun.strategies import strategies
 from perrun.terms import Job, Offer, Rig
@@ -169,6 +169,23 @@ def test_strategies_worked_by_hand():
 def test_kernels_are_those_that_the_card_can_run(gpu, framework, kernels):
     found = strategies(Job(model=NAMES[0]), Rig(gpu=gpu), {"framework": framework})
     assert {one.attention for one in found} == kernels
+
+
+def test_a_layout_by_default_is_what_card_and_stack_have():
+    def laid_out(gpu, n_gpus, framework):
+        job = Job(model=NAMES[0], precision="fp16-mixed")
+        return verbs.layout(job, Rig(gpu=gpu, n_gpus=n_gpus), {"framework": framework})
+
+    assert laid_out("T4-16GB", 1, "axolotl").attention == "sdpa"
+    assert laid_out("A100-SXM4-80GB", 1, "axolotl").attention == "flash2"
+    assert laid_out("A100-SXM4-80GB", 8, "trl").sharding == "fsdp2"
+    assert laid_out("A100-SXM4-80GB", 8, "litgpt").sharding == "fsdp"
+    assert laid_out("A100-SXM4-80GB", 8, "megatron").sharding == "zero1"
+    with pytest.raises(InvalidInput, match="runs on one GPU"):
+        laid_out("A100-SXM4-80GB", 8, "peft-method-comparison")
+    asked = {"method": "lora", "precision": "fp16-mixed"}
+    with pytest.raises(UnsupportedByGpu, match="cannot run FlashAttention-2"):
+        verbs.estimate(NAMES[0], Rig(gpu="T4-16GB"), asked, {"attention": "flash2"})
 
 
 def test_every_stack_has_its_layouts_and_offers_what_it_does_by_itself():

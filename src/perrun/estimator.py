@@ -127,6 +127,11 @@ def check(job: Job, strategy: Strategy, rig: Rig, gpu: GPU, model: Model) -> Non
             f"{gpu.id} cannot run FlashAttention-3 ({gpu.architecture})",
             expected="a Hopper card, or --attention flash2 or sdpa",
         )
+    if strategy.attention == "flash2" and (gpu.compute_capability or 8.0) < 8.0:  # FlashAttention README
+        raise UnsupportedByGpu(
+            f"{gpu.id} cannot run FlashAttention-2 ({gpu.architecture})",
+            expected="a card from Ampere on, or --attention sdpa",
+        )
     longest = model.max_position_embeddings
     if longest is not None and job.seq_len > longest:
         raise InvalidInput(

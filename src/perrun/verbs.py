@@ -58,18 +58,23 @@ def job(model: str, given: dict[str, Any] | None = None) -> tuple[Job, Model]:
 def layout(asked: Job, rig: Rig, given: dict[str, Any] | None = None) -> Strategy:
     """A strategy for one rig by what the user said, the rest by the stack's profile; the global batch is kept.
 
-    Raises InvalidInput when the ranks and the micro batch do not divide the global batch.
+    Raises InvalidInput when the ranks and the micro batch do not divide the global batch, and for several GPUs and a
+    stack that runs on one.
     """
-    from perrun.facts import stacks
+    from perrun.facts import gpus, layouts, stacks
+    from perrun.strategies import kernels
 
     values = dict(given or {})
     stack = stacks.get(values.get("framework") or "trl")
     values["framework"] = stack.framework
-    values.setdefault("attention", stack.attention)
+    values.setdefault("attention", kernels(stack, gpus.get(rig.gpu), {})[0])
     values.setdefault("checkpointing", stack.checkpointing)
     values.setdefault("fused_ce", stack.loss == "fused")
-    if rig.n_gpus > 1:
-        values.setdefault("sharding", "zero3" if stack.framework == "deepspeed" else "fsdp2")
+    offered = layouts.of(stack.framework).sharding
+    if rig.n_gpus > 1 and "sharding" not in values:
+        if not offered:
+            raise InvalidInput(f"{stack.label} runs on one GPU", hint="--n-gpus 1, or another --framework")
+        values["sharding"] = offered[-1]  # what takes the least memory
     copies = rig.n_gpus // (values.get("tp", 1) * values.get("pp", 1) * values.get("cp", 1))
     share, rest = divmod(asked.global_batch, max(copies, 1))
     if rest or not share:
