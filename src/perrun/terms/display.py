@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any, cast
 
+from pydantic import BaseModel
+
 from perrun.errors import InvalidInput, Unavailable
 
 if TYPE_CHECKING:
@@ -13,7 +15,7 @@ LIBRARIES = ("pandas", "polars")
 MOST_ROWS = 50  # of a table in a notebook
 
 
-def flat(noun: "Noun") -> dict[str, Any]:
+def flat(noun: BaseModel) -> dict[str, Any]:
     """Fields by their dotted names: 'offer.rig.gpu', 'estimate.memory.device_gib'."""
     found: dict[str, Any] = {}
     for name in type(noun).model_fields:
@@ -22,7 +24,7 @@ def flat(noun: "Noun") -> dict[str, Any]:
 
 
 def _flatten(name: str, value: Any, found: dict[str, Any]) -> None:
-    if hasattr(type(value), "model_fields"):
+    if isinstance(value, BaseModel):
         for inner, cell in flat(value).items():
             found[f"{name}.{inner}"] = cell
     elif isinstance(value, Mapping):
