@@ -30,7 +30,7 @@ def read_back(target: str, recipe: Recipe, name: str | None = None) -> recipes.R
 
 def qlora(target: str = "trl", rig: Rig = ONE, **strategy: object) -> Recipe:
     job = Job(model=LLAMA.id, method="qlora", global_batch=16)
-    laid_out = Strategy(**{"grad_accum": 16 // rig.n_gpus, **strategy})  # type: ignore[arg-type]
+    laid_out = Strategy(**{"grad_accum": 16 // rig.n_gpus, "fused_ce": True, **strategy})  # type: ignore[arg-type]
     return recipes.emit(target, job, laid_out, rig, LLAMA)
 
 
@@ -150,7 +150,7 @@ def test_several_machines_are_told_their_rank_by_variables() -> None:
     two = Rig(gpu="H100-SXM-80GB", n_gpus=16, n_nodes=2)
     for target in ("trl", "axolotl", "trainer", "accelerate"):
         job = Job(model=LLAMA.id, method="lora", global_batch=16)
-        recipe = recipes.emit(target, job, Strategy(sharding="fsdp2"), two, LLAMA)
+        recipe = recipes.emit(target, job, Strategy(sharding="fsdp2", fused_ce=True), two, LLAMA)
         assert '"$NODE_RANK"' in recipe.command
         assert '"$MASTER_ADDR"' in recipe.command
 
@@ -177,7 +177,8 @@ def test_a_plan_that_a_target_cannot_express_names_the_reason_and_those_that_can
         ({}, {"sharding": "ddp", "offload": "both"}, "without sharding"),
         ({"objective": "dpo"}, {"sharding": "ddp"}, "packing of dpo rows"),
         ({"precision": "bf16-mixed"}, {"sharding": "zero3"}, "that is bf16-true"),
-        ({"objective": "dpo", "packing": False}, {"sharding": "ddp", "fused_ce": True}, "a fused loss for dpo"),
+        ({"objective": "rm", "packing": False}, {"sharding": "ddp", "fused_ce": True}, "a fused loss for rm"),
+        ({}, {"sharding": "ddp"}, "never stores them"),
         ({}, {"sharding": "fsdp2", "tp": 2}, "tp 2"),
     ],
 )

@@ -78,7 +78,9 @@ def broken(target: str, **changes: Any) -> dict[str, Any]:
     """A good recipe of eight GPUs with some keys of its main file changed."""
     sharding = "zero3" if target == "deepspeed" else "fsdp2"
     job = Job(model=LLAMA.id, method="lora", global_batch=8)
-    made = recipes.emit(target, job, Strategy(sharding=sharding), Rig(gpu="H100-SXM-80GB", n_gpus=8), LLAMA)  # type: ignore[arg-type]
+    made = recipes.emit(
+        target, job, Strategy(sharding=sharding, fused_ce=True), Rig(gpu="H100-SXM-80GB", n_gpus=8), LLAMA
+    )  # type: ignore[arg-type]
     name = recipes.tables.target(target).file
     settings = yaml.safe_load(made.files[name])
     for path, value in changes.items():

@@ -1,7 +1,8 @@
 """TRL: one YAML for its command line, and the launch configuration that says how ranks share the work.
 
-TRL 1.x keeps weights in fp32, checkpoints, and cuts rows at 1024 tokens unless told; each is told here. Source: trl
-1.16.0, trl/trainer/*_config.py, trl/trainer/model_config.py, trl/scripts/utils.py.
+TRL 1.x keeps weights in fp32, checkpoints, and cuts rows at 1024 tokens unless told; each is told here. Since 1.16 the
+head and the loss of all its trainers but the reward's are one, in chunks: there is no switch for it. Source: trl 1.16.0,
+trl/trainer/*_config.py, trl/trainer/*_trainer.py (add_fused_lm_head), trl/trainer/model_config.py, trl/scripts/utils.py.
 """
 
 from math import gcd
@@ -25,9 +26,12 @@ def generations(order: Order) -> int:
 
 def refusals(order: Order) -> list[str]:
     """What its configuration classes refuse."""
+    found: list[str] = []
     if order.job.objective == "grpo" and generations(order) == 1:
-        return ["grpo with an odd number of answers per GPU and step: a prompt needs at least two"]
-    return []
+        found.append("grpo with an odd number of answers per GPU and step: a prompt needs at least two")
+    if not order.strategy.fused_ce and order.job.objective != "rm":
+        found.append("a loss over all logits (trl 1.16 never stores them)")
+    return found
 
 
 def settings(order: Order) -> dict[str, Any]:
@@ -50,7 +54,7 @@ def settings(order: Order) -> dict[str, Any]:
         # best fit, decreasing: whole rows joined to sequences of at most max_length, none sees another
         found["packing_strategy"] = "bfd"
         found["padding_free"] = False
-        found["loss_type"] = "chunked_nll" if strategy.fused_ce else "nll"
+        found["loss_type"] = "nll"
     elif job.objective == "dpo":
         found |= {"loss_type": ["sigmoid"], "beta": 0.1, "precompute_ref_log_probs": False}
     elif job.objective == "kto":
@@ -198,11 +202,8 @@ def _read_rows(keys: Keys, job: dict[str, Any], strategy: dict[str, Any]) -> Non
     job["seq_len"] = longest or 1024
     packing = keys.flag("packing")
     job["packing"] = bool(packing)
-    loss = keys.take("loss_type")
-    if job["objective"] == "sft":
-        strategy["fused_ce"] = strategy.get("fused_ce", False) or loss == "chunked_nll"
-    elif "fused_ce" not in strategy:
-        strategy["fused_ce"] = False
+    keys.take("loss_type")
+    strategy["fused_ce"] = job["objective"] != "rm"
     keys.take("beta", "desirable_weight", "undesirable_weight", "num_generations")
     keys.take("machine_rank", "main_process_ip", "main_process_port")
     keys.take(
