@@ -1,8 +1,9 @@
 """TRL: one YAML for its command line, and the launch configuration that says how ranks share the work.
 
 TRL 1.x keeps weights in fp32, checkpoints, and cuts rows at 1024 tokens unless told; each is told here. Since 1.16 the
-head and the loss of all its trainers but the reward's are one, in chunks: there is no switch for it. Source: trl 1.16.0,
-trl/trainer/*_config.py, trl/trainer/*_trainer.py (add_fused_lm_head), trl/trainer/model_config.py, trl/scripts/utils.py.
+head and the loss of all its trainers but the reward's are one, in chunks: there is no switch for it.
+
+Source: trl 1.16.0, trl/trainer/*_config.py, *_trainer.py (add_fused_lm_head), model_config.py, trl/scripts/utils.py.
 """
 
 from math import gcd
