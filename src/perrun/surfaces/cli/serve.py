@@ -11,6 +11,7 @@ import typer
 from perrun.surfaces.cli.options import application
 
 app = application()
+HOUR_S = 3600.0
 
 
 @app.command(help=__doc__)
@@ -23,6 +24,9 @@ def serve(
     ] = None,
     body_kib: Annotated[int, typer.Option("--max-body", metavar="KIB", min=1, help="largest question")] = 512,
     seconds: Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="to answer")] = 20.0,
+    refresh: Annotated[
+        bool, typer.Option("--refresh", help="ask price sources that are over a week old, looking every hour")
+    ] = False,
 ) -> None:
     from perrun.errors import Unavailable
 
@@ -33,7 +37,9 @@ def serve(
     except ImportError as error:
         raise Unavailable(f"{error.name} is not installed", hint="pip install 'perrun[serve]'") from None
     rest.log_lines()
-    rest.Settings(body_bytes=body_kib * 1024, answer_s=seconds, cors=tuple(cors or ())).to_environment()
+    often = HOUR_S if refresh else 0.0
+    allowed = rest.Settings(body_bytes=body_kib * 1024, answer_s=seconds, cors=tuple(cors or ()), refresh_s=often)
+    allowed.to_environment()
     if host not in ("127.0.0.1", "localhost", "::1"):
         print(f"perrun answers anyone who reaches {host}: put it behind a proxy with TLS", file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="perrun-metrics-") as folder:

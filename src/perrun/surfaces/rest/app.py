@@ -23,6 +23,7 @@ from perrun.surfaces.answers import VERBS, Verb
 from perrun.surfaces.rest import errors, writes
 from perrun.surfaces.rest.answering import Answering, Busy
 from perrun.surfaces.rest.bounds import Bounded, JsonLines, Observed, log
+from perrun.surfaces.rest.fresh import kept_fresh
 from perrun.surfaces.rest.settings import Settings
 
 ABOUT = """What a fine-tune costs, on which GPU, and whether it fits. Every refusal has the one shape of `ErrorSaid`."""
@@ -40,6 +41,7 @@ def application(settings: Settings | None = None) -> FastAPI:
         title="perrun", version=__version__, description=ABOUT, docs_url=None, redoc_url=None, lifespan=_lifespan
     )
     app.state.answering = answering
+    app.state.refresh_s = settings.refresh_s
     for verb in VERBS:
         _route(app, answering, verb)
     writes.add(app, answering, settings, SAID)
@@ -82,7 +84,8 @@ async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
         await app.state.answering.run(warm)
     except PerrunError as error:
         log.warning("not warm: %s", error)
-    yield
+    async with kept_fresh(app.state.refresh_s):
+        yield
 
 
 def _route(app: FastAPI, answering: Answering, verb: Verb) -> None:

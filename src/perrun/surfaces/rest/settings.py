@@ -11,7 +11,8 @@ API_KEY = "PERRUN_API_KEY"
 class Settings:
     """body_bytes, import_bytes: largest body of a question and of a price file; body_s: to send it [s]; answer_s: to
     answer [s]; threads: questions computed at once by one worker; waiting: questions that may wait for a thread;
-    kept: answers kept for who asks the same again; cors: origins that may ask from a browser; api_key: opens writes.
+    kept: answers kept for who asks the same again; cors: origins that may ask from a browser; api_key: opens writes;
+    refresh_s: how often the price sources are looked at, and asked when they are over a week old [s], 0: never.
     """
 
     body_bytes: int = 512 * 1024
@@ -22,6 +23,7 @@ class Settings:
     waiting: int = 200
     kept: int = 64
     cors: tuple[str, ...] = ()
+    refresh_s: float = 0.0
     api_key: str = field(default="", repr=False)
 
     def to_environment(self) -> None:
