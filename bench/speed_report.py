@@ -75,7 +75,7 @@ def per_gpu(asked: Settings, fit: speed.Calibration) -> float:
         speed.card(asked.gpu, asked.rig),
         asked.stack,
         fit,
-        calibration.stored_quantization(asked),
+        asked.stored_quantization,
     )
     return float(speed.tokens_per_s(asked.setting, sum(lines.values()))) / asked.rig.n_gpus
 

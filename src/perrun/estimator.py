@@ -28,6 +28,7 @@ HOST_PROCESS_GIB = 4.0
 HOST_SHARD_GIB = 5.0
 # Lines whose blocks come and go within a step: the pools of the allocator.
 MOVING = ("saved activations", "layer backward", "logits and loss", "gradients", "optimizer temporary")
+MIN_FIT = 0.9  # least probability at which a strategy is taken to fit, unless the user says otherwise
 RANGE_90 = 1.645  # standard deviations of the normal distribution that hold 90 %
 
 
@@ -330,7 +331,6 @@ def estimate_setting(
 ) -> Estimate:
     """A measured run predicted from its settings alone; fits as in `answer`. Raises UnsupportedByGpu, MissingFact."""
     check_card(asked.job, asked.gpu)
-    base = asked.variant.base_quantization
-    stored = base if base in ("gptq", "awq") else asked.model.stored_quantization
+    stored = asked.stored_quantization
     question = Question(asked.model, asked.setting, asked.stack, asked.gpu, asked.rig, asked.assumed, stored)
     return answer(question, calibration, memory_fit)

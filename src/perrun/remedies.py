@@ -6,11 +6,11 @@ from typing import Any
 
 from perrun import estimator
 from perrun.errors import InvalidInput, NothingFits
+from perrun.estimator import MIN_FIT
 from perrun.facts import layouts, stacks
 from perrun.terms import Job, Model, Remedy, Rig, Strategy
 
 LARGEST = ("seq_len", "micro_batch", "rank")
-MIN_FIT = 0.9
 _CAP = {"seq_len": 2**20, "micro_batch": 2**14, "rank": 2**12}
 
 

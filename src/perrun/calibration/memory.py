@@ -63,8 +63,7 @@ def rows(runs: list[Settings]) -> list[Row]:
 
 
 def _row(run: Settings, kind: str, value: float) -> Row:
-    stored = stored_quantization(run)
-    peak = memory.peak(run.model.shape, run.setting, run.stack, stored)
+    peak = memory.peak(run.model.shape, run.setting, run.stack, run.stored_quantization)
     pools = {name: float(line) / GIB for name, line in peak.pools.items()}
     steps = pools["gradients"] + pools["optimizer temporary"]
     return Row(
@@ -83,14 +82,8 @@ def _row(run: Settings, kind: str, value: float) -> Row:
     )
 
 
-def stored_quantization(run: Settings) -> str | None:
-    """How the run's base is stored on disk: what the row says, else what the model's config says."""
-    base = run.variant.base_quantization
-    return base if base in ("gptq", "awq") else run.model.stored_quantization
-
-
 def _predict(values: npt.NDArray[np.float64], table: dict[str, Any]) -> npt.NDArray[np.float64]:
-    fitted = allocator.Reuse(dict(zip(PARAMETERS, values, strict=True)) | {"pool_least": LEAST, "device_spread": 0.0})
+    fitted = allocator.Reuse(dict(zip(PARAMETERS, values, strict=True)) | {"pool_least": LEAST})
     plain, varied = (
         allocator.reserved_bytes(
             table["allocated"],
@@ -117,7 +110,10 @@ def _table(found: list[Row]) -> dict[str, Any]:
 
 def residuals(values: npt.NDArray[np.float64], found: list[Row]) -> npt.NDArray[np.float64]:
     """Log ratio of predicted to measured memory, one per row."""
-    table = _table(found)
+    return _log_ratios(values, _table(found))
+
+
+def _log_ratios(values: npt.NDArray[np.float64], table: dict[str, Any]) -> npt.NDArray[np.float64]:
     return np.log(_predict(values, table) / table["measured"])
 
 
@@ -147,9 +143,10 @@ def fit_rows(found: list[Row]) -> Fit:
         )
     count = Counter(row.source for row in found)
     weight = np.array([count[row.source] ** -0.25 for row in found])
+    table = _table(found)
 
     def weighed(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        return residuals(values, found) * weight
+        return _log_ratios(values, table) * weight
 
     solved: Any = optimize().least_squares(
         weighed,
@@ -159,7 +156,7 @@ def fit_rows(found: list[Row]) -> Fit:
         f_scale=0.05,
     )
     values = {name: round(float(v), 3) for name, v in zip(PARAMETERS, solved.x, strict=True)}
-    left = residuals(np.array(list(values.values())), found)
+    left = _log_ratios(np.array(list(values.values())), table)
     spread: npt.NDArray[np.float64] = cast(Any, np.linalg).pinv(solved.jac.T @ solved.jac) * float(np.mean(left**2))
     errors = {name: round(float(e), 3) for name, e in zip(PARAMETERS, np.sqrt(np.abs(np.diag(spread))), strict=True)}
     return Fit(values, errors, left, found)
@@ -184,7 +181,7 @@ def allocated_residuals(runs: list[Settings]) -> tuple[npt.NDArray[np.float64], 
     found = [
         (
             r.run.source,
-            float(memory.peak(r.model.shape, r.setting, r.stack, stored_quantization(r)).allocated),
+            float(memory.peak(r.model.shape, r.setting, r.stack, r.stored_quantization).allocated),
             measured,
         )
         for r in runs

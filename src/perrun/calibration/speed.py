@@ -116,15 +116,6 @@ class Fit:
         return found
 
 
-def stored_quantization(asked: Settings) -> str | None:
-    """How the run's base was packed: as its notes say, else as its published weights are."""
-    return (
-        asked.variant.base_quantization
-        if asked.variant.base_quantization in ("gptq", "awq")
-        else (asked.model.stored_quantization)
-    )
-
-
 def usable(found: Settings | Skipped) -> bool:
     """Whether a run can be fitted: measured, scored, and on a card whose power is known."""
     if isinstance(found, Skipped) or "speed" in found.unscored or "speed" in found.unpredictable:
@@ -150,7 +141,7 @@ def collect(runs: Iterable[Run | Settings | Skipped]) -> Data:
         except PerrunError:
             continue
         todo = work(
-            found.model.shape, found.setting, found.stack, stored_quantization(found), domain(found.setting, card)
+            found.model.shape, found.setting, found.stack, found.stored_quantization, domain(found.setting, card)
         )
         kept.append((found, todo, asked))
     return Data(

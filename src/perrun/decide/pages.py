@@ -7,9 +7,10 @@ from typing import Any, cast
 
 from perrun import decide, estimator, matrix, rules
 from perrun.decide import methods, usual
-from perrun.decide.sides import MIN_FIT, laid_out, side
+from perrun.decide.sides import laid_out, side
 from perrun.decide.usual import MakeJob
 from perrun.errors import MissingFact, PerrunError
+from perrun.estimator import MIN_FIT
 from perrun.facts import gpus, stacks
 from perrun.rules import bytes_rule, flops
 from perrun.rules.data import Table

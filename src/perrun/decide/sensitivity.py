@@ -4,7 +4,8 @@ import math
 
 from perrun import search
 from perrun.decide.breakeven import SAME, beside, flip_price, name, rate
-from perrun.decide.sides import MIN_FIT, PREDICTED, Choice
+from perrun.decide.sides import PREDICTED, Choice
+from perrun.estimator import MIN_FIT
 from perrun.planner.words import short
 from perrun.terms import Comparison, Flip, Job, Offer, Side
 from perrun.units import SECONDS_PER_HOUR

@@ -7,10 +7,10 @@ from typing import Any
 
 from perrun import cost, estimator, search
 from perrun.errors import InvalidInput, MissingFact, NothingFits
+from perrun.estimator import MIN_FIT
 from perrun.terms import CostLine, Estimate, Job, Model, Offer, Rig, Side, Strategy
 from perrun.units import SECONDS_PER_HOUR
 
-MIN_FIT = 0.9
 LEAST_SAID = 0.01  # probability
 MOST_NAMED = 3  # changes that a name can hold
 PREDICTED = "predicted"

@@ -302,9 +302,12 @@ class _Half:
     width: float
 
 
-def _attention_half(layer: Layer, hidden: float, rank: Any, regime: Regime, mixer: float) -> _Half:
+Ends = tuple[list[Linear], list[Linear]]  # the matrices that read the normed residual, and those that write back to it
+
+
+def _attention_half(layer: Layer, ends: Ends, hidden: float, rank: Any, regime: Regime, mixer: float) -> _Half:
     """Everything up to the residual after the mixer; mixer: what stands between its matrices (`attention_saved`)."""
-    read, write = split_attention(layer)
+    read, write = ends
     latents = [m for m in read if layer.mixer == "mla" and m.in_features != hidden]
     normed = FP32 if regime.residual == FP32 else regime.act
     produced = regime.residual if regime.residual == FP32 and not regime.autocast else regime.act
@@ -323,9 +326,9 @@ def _attention_half(layer: Layer, hidden: float, rank: Any, regime: Regime, mixe
     return _Half(saved, norms, width)
 
 
-def _mlp_half(layer: Layer, hidden: float, rank: Any, regime: Regime, kept: float) -> _Half:
+def _mlp_half(layer: Layer, ends: Ends, hidden: float, rank: Any, regime: Regime, kept: float) -> _Half:
     """Everything up to the input of the last matrix; kept: what stands between the matrices (`mlp_saved`)."""
-    read, write = split_mlp(layer)
+    read, write = ends
     parallel = layer.norms == 1 and regime.trains_base and bool(read)  # the MLP reads what the attention reads
     normed = FP32 if regime.residual == FP32 else regime.act
     norms = layer.norms / 2 * norm_saved(hidden, regime.trains_base, regime, layer.norm, regime.residual)
@@ -362,9 +365,9 @@ def layer_bytes(layer: Layer, hidden: float, rank: Any, regime: Regime) -> Layer
     kept, product, widest = mlp_saved(layer, regime)
     at_once = experts_at_once(layer, regime)
     product, widest = product * at_once, widest * at_once
-    attention = _attention_half(layer, hidden, rank, regime, mixer)
-    mlp = _mlp_half(layer, hidden, rank, regime, kept)
-    readers, writers = split_mlp(layer)
+    mixed, (readers, writers) = split_attention(layer), split_mlp(layer)
+    attention = _attention_half(layer, mixed, hidden, rank, regime, mixer)
+    mlp = _mlp_half(layer, (readers, writers), hidden, rank, regime, kept)
     adapted = any(map(regime.adapted, writers))
     last = sum(inputs_saved([m], m.in_features * m.active, regime, regime.act) for m in writers)
     entering = regime.residual * hidden
@@ -376,7 +379,7 @@ def layer_bytes(layer: Layer, hidden: float, rank: Any, regime: Regime) -> Layer
     at_attention += 0.0 if scores else FP32 * attention.width
     undropped = 0.0
     if regime.hook_free_inputs:  # bitsandbytes keeps them as attributes, past the hooks of checkpointing
-        entered = hidden if split_attention(layer)[0] else 0.0
+        entered = hidden if mixed[0] else 0.0
         undropped = regime.act * (entered + attention.width + mlp.width + layer.intermediate)
     copies = regime.kernels == "eager" and layer.norm != "layer" and regime.residual < FP32
     return LayerBytes(

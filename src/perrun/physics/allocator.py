@@ -38,7 +38,6 @@ class Reuse:
         self.least = values["pool_least"]
         self.context = values["context_gib"] * GIB
         self.communicator = values["communicator_gib"] * GIB
-        self.spread = values["device_spread"]
 
 
 def device_bytes(reserved: Any, allocated: Any, several_gpus: Any, usable: Any, reuse: Reuse) -> Any:

@@ -12,12 +12,12 @@ from perrun import cost, estimator, overheads, search
 from perrun.facts import models
 from perrun.planner import misses as _misses
 from perrun.planner.market import LEAST_NODE, Market, clusters, front, market, used, wanted
-from perrun.planner.wish import DEFAULT_MIN_FIT, SORTS, Wish
+from perrun.planner.wish import SORTS, Wish
 from perrun.planner.words import assumptions, rig_said, short, verdict
 from perrun.prices import freshness
 from perrun.terms import Experiments, Job, Model, Offer, Plan, PlanAnswer, Rejected, Rig, Strategy
 
-__all__ = ["DEFAULT_MIN_FIT", "SORTS", "Wish", "assumptions", "plan", "rig_said", "short", "verdict"]
+__all__ = ["SORTS", "Wish", "assumptions", "plan", "rig_said", "short", "verdict"]
 MOST_NODES = 8  # of a cluster that is tried unasked, when no single machine holds the job
 HOURS_PER_DAY = 24.0
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perrun.errors import InvalidInput
+from perrun.estimator import MIN_FIT
 from perrun.overheads import STOPS
 
-DEFAULT_MIN_FIT = 0.9
 SORTS = ("usd", "hours", "usd_per_million_tokens", "fit", "risk")
 
 
@@ -36,7 +36,7 @@ class Wish:
     runs: int = 1
     per_day: float | None = None
     front: bool = False
-    min_fit: float = DEFAULT_MIN_FIT
+    min_fit: float = MIN_FIT
     sort: str = "usd"
     limit: int | None = None
 

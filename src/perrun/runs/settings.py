@@ -64,6 +64,12 @@ class Settings:
     unscored: dict[str, str] = field(default_factory=dict[str, str])
     unpredictable: frozenset[str] = frozenset()
 
+    @property
+    def stored_quantization(self) -> str | None:
+        """How the base is stored on disk: as the row says, else as the published weights are."""
+        base = self.variant.base_quantization
+        return base if base in ("gptq", "awq") else self.model.stored_quantization
+
 
 def settings(run: Run) -> Settings | Skipped:
     """The run as a question to the laws, or why it cannot be one. Never raises for what a cell says."""

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from perrun.planner import DEFAULT_MIN_FIT
+from perrun.estimator import MIN_FIT
 from perrun.terms import Interconnect, Job, Strategy, Term
 
 MOST_PLANS = 500
@@ -109,7 +109,7 @@ class Wishes(Strict):
     runs: Count = Field(default=1, description="experiments of the same job")
     per_day: Annotated[float, Field(ge=1e-3, le=1e6)] | None = Field(default=None, description="runs started in a day")
     front: bool = Field(default=False, description="only plans that no other beats in dollars, hours and risk")
-    min_fit: Annotated[float, Field(ge=0, le=1)] = Field(default=DEFAULT_MIN_FIT, description="probability to fit")
+    min_fit: Annotated[float, Field(ge=0, le=1)] = Field(default=MIN_FIT, description="probability to fit")
     sort: Literal["usd", "hours", "usd_per_million_tokens", "fit", "risk"] = Field(default="usd", description="order")
     limit: Annotated[int, Field(ge=1, le=MOST_PLANS)] = Field(default=SHOWN, description="plans shown")
     as_of: Day | None = Field(default=None, description="prices as known on that day, YYYY-MM-DD")
