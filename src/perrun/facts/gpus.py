@@ -113,6 +113,11 @@ def candidates(name: str) -> tuple[GPU, ...]:
     return tuple(_by_id()[id] for id in _ids(name))
 
 
+def meant(name: str) -> tuple[str, ...]:
+    """Ids of every card that a name may mean, for a filter, which need not choose. Raises UnknownName."""
+    return tuple(gpu.id for gpu in candidates(name)) or (get(name).id,)
+
+
 def describe(gpu: GPU) -> str:
     """One line of what tells a card from its siblings."""
     bandwidth = f"{gpu.bandwidth_gb_s:g} GB/s" if gpu.bandwidth_gb_s else "bandwidth unknown"

@@ -6,7 +6,6 @@ or given whole, prices are the server's own.
 
 import hashlib
 import json
-import shlex
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import date
@@ -15,7 +14,7 @@ from typing import Any, get_type_hints
 from pydantic import BaseModel, Field, create_model
 from pydantic_core import to_json
 
-from perrun import grammar, verbs
+from perrun import verbs
 from perrun.errors import InvalidInput, UnknownName
 from perrun.facts import gpus, models
 from perrun.facts.hub import from_config
@@ -23,7 +22,8 @@ from perrun.prices import desk, freshness
 from perrun.prices.market import Market
 from perrun.prices.quote import Quote
 from perrun.surfaces import requests as asked
-from perrun.surfaces.cli.options import as_flags
+from perrun.surfaces.cli.options import as_command
+from perrun.surfaces.days import dated
 from perrun.terms import GPU, Comparison, Estimate, FitAnswer, PlanAnswer, Rig
 
 MOST_CONFIG_BYTES = 256 * 1024  # the largest published config.json is 60 kB
@@ -70,17 +70,9 @@ def _said(one: BaseModel | None) -> dict[str, Any]:
     return one.model_dump(exclude_none=True) if one else {}
 
 
-def cards(name: str) -> tuple[str, ...]:
-    """Every card that a name may mean: a filter need not choose. Raises UnknownName."""
-    return tuple(card.id for card in gpus.candidates(name)) or (gpus.get(name).id,)
-
-
 def day(text: str | None) -> date | None:
     """Raises InvalidInput for what is no day of the calendar."""
-    try:
-        return date.fromisoformat(text) if text else None
-    except ValueError:
-        raise InvalidInput(f"{text!r} is no date", expected="YYYY-MM-DD") from None
+    return dated(text or None, f"{text!r} is no date")
 
 
 def _rig(given: asked.RigAsked) -> Rig:
@@ -90,7 +82,7 @@ def _rig(given: asked.RigAsked) -> Rig:
 def plan(request: asked.PlanAsked) -> PlanAnswer:
     wish = {name: getattr(request, name) for name in asked.Wishes.model_fields if name != "as_of"}
     wish |= {name: tuple(wish[name]) for name in ("providers", "regions", "terms")}
-    wish["gpus"] = tuple(card for name in request.gpus for card in cards(name))
+    wish["gpus"] = tuple(card for name in request.gpus for card in gpus.meant(name))
     known_on = day(request.as_of)
     return _of_model(request, lambda name, job, fixed: verbs.plan(name, job, fixed, as_of=known_on, **wish))
 
@@ -120,12 +112,11 @@ def compare(request: asked.CompareAsked) -> Comparison:
 
 
 def ask(request: asked.AskAsked) -> AskAnswer:
-    read = grammar.parse(request.text, {offer.provider for offer in verbs.offers()})
+    read = verbs.understood(request.text)
     wish: dict[str, Any] = {"limit": request.limit, **read.wish}
     with models.only({}):
         answer = verbs.plan(read.model, read.job, read.strategy, **wish)
-    same = shlex.join(["perrun", "plan", read.model, *as_flags(read.job | read.strategy | read.wish)])
-    return AskAnswer.model_construct(None, understood=read.understood, command=same, **dict(answer))
+    return AskAnswer.model_construct(None, understood=read.understood, command=as_command(read), **dict(answer))
 
 
 def _filter(request: asked.OffersAsked) -> desk.Filter:

@@ -3,7 +3,7 @@
 from perrun.verbs.asking import job, layout, offers, state_of_prices
 from perrun.verbs.comparing import compare, decisions, jobs, methods, rules
 from perrun.verbs.knowing import calibrate, schema
-from perrun.verbs.planning import alternatives, ask, estimate, fit, largest, plan, vary
+from perrun.verbs.planning import alternatives, ask, estimate, fit, largest, plan, understood, vary
 from perrun.verbs.writing import diff, recipe
 
 __all__ = [
@@ -26,5 +26,6 @@ __all__ = [
     "rules",
     "schema",
     "state_of_prices",
+    "understood",
     "vary",
 ]

@@ -2,11 +2,14 @@
 
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perrun.errors import InvalidInput, PerrunError
 from perrun.terms import Estimate, FitAnswer, PlanAnswer, Rig, Varied
 from perrun.verbs.asking import check_rig, checked, home, job, layout, offers
+
+if TYPE_CHECKING:
+    from perrun.grammar import Asked
 
 MOST_VARIED = 200  # combinations of one question: each is a plan of its own
 
@@ -72,6 +75,13 @@ def largest(
     return remedies.largest(what, asked, layout(asked, rig, strategy), rig, found)
 
 
+def understood(text: str, *, prices: str | Path | None = None, as_of: date | None = None) -> "Asked":
+    """What a short question was read as, where a provider that sells may be named. Raises as `ask`."""
+    from perrun import grammar
+
+    return grammar.parse(text, {offer.provider for offer in offers(prices, as_of)})
+
+
 def ask(
     text: str, *, prices: str | Path | None = None, as_of: date | None = None, **wish: Any
 ) -> tuple[list[str], PlanAnswer]:
@@ -80,11 +90,9 @@ def ask(
     wish: fields of `perrun.planner.Wish` beside those that the text says. Raises InvalidInput for words that are not
     understood, and what `plan` raises.
     """
-    from perrun import grammar
-
-    asked = grammar.parse(text, {offer.provider for offer in offers(prices, as_of)})
-    answer = plan(asked.model, asked.job, asked.strategy, prices=prices, as_of=as_of, **{**wish, **asked.wish})
-    return asked.understood, answer
+    read = understood(text, prices=prices, as_of=as_of)
+    answer = plan(read.model, read.job, read.strategy, prices=prices, as_of=as_of, **{**wish, **read.wish})
+    return read.understood, answer
 
 
 def alternatives(

@@ -1,13 +1,13 @@
 """perrun ask "70B qlora, 2000 examples of 2000 tokens, 2 epochs, under $20": a plan by what people type."""
 
 import json
-import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from perrun.surfaces.cli.options import Explain, application, as_flags, takes
+from perrun.surfaces.cli import wishes
+from perrun.surfaces.cli.options import Explain, application, as_command, takes
 from perrun.surfaces.cli.wishes import SHOWN
 
 app = application()
@@ -24,14 +24,13 @@ def ask(
     prices: Annotated[Path | None, typer.Option("--prices", metavar="FILE", help="your own price file (CSV)")] = None,
     explained: Explain = False,
 ) -> None:
-    from perrun import grammar, verbs
+    from perrun import verbs
     from perrun.surfaces.cli import plan, show
 
-    shown = SHOWN if limit is None else (limit or None)
-    asked = grammar.parse(" ".join(text), {offer.provider for offer in verbs.offers(prices)})
-    wish: dict[str, Any] = {"limit": shown, **asked.wish}
+    asked = verbs.understood(" ".join(text), prices=prices)
+    wish: dict[str, Any] = wishes.wish({}, limit) | asked.wish
     answer = verbs.plan(asked.model, asked.job, asked.strategy, prices=prices, **wish)
-    same = shlex.join(["perrun", "plan", asked.model, *as_flags(asked.job | asked.strategy | asked.wish)])
+    same = as_command(asked)
     if output["json"]:
         plain = json.loads(answer.model_dump_json())  # where JSON has no word for infinity
         show.as_json({"understood": asked.understood, "command": same, **plain})

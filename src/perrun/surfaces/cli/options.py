@@ -159,6 +159,13 @@ def _parameter(flag: Flag) -> inspect.Parameter:
     return inspect.Parameter(flag.field, inspect.Parameter.KEYWORD_ONLY, default=flag.default, annotation=annotation)
 
 
+def as_command(asked: Any) -> str:
+    """The `perrun plan` that asks what a short question was read as (`grammar.Asked`)."""
+    import shlex
+
+    return shlex.join(["perrun", "plan", asked.model, *as_flags(asked.job | asked.strategy | asked.wish)])
+
+
 def as_flags(values: dict[str, Any]) -> list[str]:
     """Fields of a job, a layout and a wish as the flags that say the same."""
     flags = {flag.field: flag for flag in (*JOB, *STRATEGY, *WISH)}

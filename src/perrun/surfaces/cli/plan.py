@@ -97,8 +97,9 @@ def plan(
         refuse("--vary", of_plans, "it tells the best plan of each value")
         from perrun.surfaces.cli import vary
 
-        found = verbs.vary(model, vary.axes(varied), job, strategy, **asked)
-        vary.tell(found, output, svg, f"{model}: best plan by {', '.join(vary.axes(varied))}")
+        axes = vary.axes(varied)
+        found = verbs.vary(model, axes, job, strategy, **asked)
+        vary.tell(found, output, svg, f"{model}: best plan by {', '.join(axes)}")
         return
     try:
         answer = verbs.plan(model, job, strategy, **asked)

@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from perrun.errors import InvalidInput
-from perrun.surfaces.cli import forest, show, wishes
+from perrun.facts import gpus
+from perrun.surfaces.cli import forest, show
 from perrun.surfaces.cli.options import JOB, STRATEGY, WISH, Flag
 
 COLUMNS = ("rig", "provider", "term", "GiB", "tokens/s", "hours", "$ per run (range)", "$/M tokens")
@@ -36,7 +37,7 @@ def _names(flag: Flag) -> set[str]:
 def _value(flag: Flag, text: str) -> Any:
     """A value in the type of its flag; lists of names hold the one."""
     if flag.kind == list[str]:
-        return wishes.cards(text) if flag.field == "gpus" else (text,)
+        return gpus.meant(text) if flag.field == "gpus" else (text,)
     if flag.kind is bool:
         if text.lower() not in ("yes", "no", "true", "false"):
             raise InvalidInput(f"{flag.field} is {text!r}", expected="yes or no")

@@ -3,7 +3,8 @@
 from datetime import date
 from typing import Any
 
-from perrun.errors import AmbiguousName, InvalidInput
+from perrun.errors import InvalidInput
+from perrun.surfaces.days import dated
 
 SHOWN = 20
 ABOVE_ZERO = {"budget_usd": "budget", "deadline_h": "deadline", "mtbi_hours": "mtbi", "per_day": "per-day"}
@@ -11,6 +12,7 @@ ABOVE_ZERO = {"budget_usd": "budget", "deadline_h": "deadline", "mtbi_hours": "m
 
 def wish(given: dict[str, Any], limit: int | None = None) -> dict[str, Any]:
     """Fields of a Wish. limit: plans shown; None for the usual number, 0 for all."""
+    from perrun.facts import gpus
     from perrun.planner import SORTS
 
     found = dict(given)
@@ -18,7 +20,7 @@ def wish(given: dict[str, Any], limit: int | None = None) -> dict[str, Any]:
         if name in found:
             found[name] = tuple(found[name])
     if "gpus" in found:
-        found["gpus"] = tuple(card for name in found["gpus"] for card in cards(name))
+        found["gpus"] = tuple(card for name in found["gpus"] for card in gpus.meant(name))
     for name, said in ABOVE_ZERO.items():
         if name in found and not found[name] > 0:
             raise InvalidInput(f"{said} is {found[name]:g}", expected="a number above 0")
@@ -28,21 +30,6 @@ def wish(given: dict[str, Any], limit: int | None = None) -> dict[str, Any]:
     return found
 
 
-def cards(name: str) -> tuple[str, ...]:
-    """Every card that a name may mean: a filter need not choose."""
-    from perrun.facts import gpus
-
-    try:
-        return (gpus.get(name).id,)
-    except AmbiguousName:
-        return tuple(card.id for card in gpus.candidates(name))
-
-
 def day(text: str | None) -> date | None:
     """The day of --as-of."""
-    if text is None:
-        return None
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise InvalidInput(f"as-of is {text!r}", expected="a day, YYYY-MM-DD") from None
+    return dated(text, f"as-of is {text!r}", "a day, YYYY-MM-DD")

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from perrun.surfaces.cli.options import application
+from perrun.surfaces.days import dated
 
 app = application()
 AsOf = Annotated[str | None, typer.Option("--as-of", metavar="DAY", help="as known on that day, YYYY-MM-DD")]
@@ -21,14 +22,7 @@ def chosen(offers: dict[str, Any]) -> Any:
 
 def day(text: str | None, flag: str = "--as-of") -> date | None:
     """Raises InvalidInput for what is no date."""
-    from perrun.errors import InvalidInput
-
-    if text is None:
-        return None
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise InvalidInput(f"{flag} {text!r} is no date", expected="YYYY-MM-DD") from None
+    return dated(text, f"{flag} {text!r} is no date")
 
 
 def plain(one: Any) -> dict[str, Any]:
