@@ -19,10 +19,8 @@ HEADER = "provider,gpu,n_gpus,usd_per_hour,observed_at,term,billing_increment_s,
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("PERRUN_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.delenv("PERRUN_DATABASE_URL", raising=False)
-    return tmp_path
+def folder(own_folder):
+    return own_folder
 
 
 @pytest.fixture

@@ -1,41 +1,13 @@
 """gpuhunt by its own code over a bucket of files."""
 
 import io
-import time
 import zipfile
-from datetime import date
-from pathlib import Path
 
 import pytest
 
-from loopback import serving
+from asking import TODAY, fetcher, shown
 from perrun.errors import Unavailable
 from perrun.prices import sources
-from perrun.prices.sources.http import Fetcher
-
-DATA = Path(__file__).parent / "data" / "prices"
-TODAY = date(2026, 12, 1)
-
-
-@pytest.fixture
-def server():
-    with serving() as running:
-        yield running
-
-
-def fetcher(name, base, seconds=5.0, key="secret"):
-    return Fetcher(name, base, time.monotonic() + seconds, key, waits=(0.01, 0.02))
-
-
-def read(name, server, **more):
-    """(quotes, fetcher) of a source against the server."""
-    source, http = sources.every()[name], fetcher(name, server.url, **more)
-    return list(source.parse(source.fetch(http), TODAY)), http
-
-
-def shown(quotes):
-    return [(q.provider, q.gpu, q.n_gpus, q.term, round(q.usd_per_hour, 4), q.region) for q in quotes]
-
 
 COLUMNS = (
     "instance_name,location,price,cpu,memory,gpu_count,gpu_name,gpu_memory,spot,disk_size,gpu_vendor,flags,cpu_arch,"

@@ -12,7 +12,7 @@ from datetime import date
 
 import pytest
 
-from loopback import Reply, serving
+from loopback import Reply
 from perrun.errors import Unavailable
 from perrun.prices import lock, place, snapshot
 from perrun.prices.book import Book
@@ -23,12 +23,6 @@ from perrun.prices.sources.base import Source
 from perrun.prices.sources.pages import listed
 
 TODAY = date(2026, 12, 1)
-
-
-@pytest.fixture
-def server():
-    with serving() as running:
-        yield running
 
 
 @pytest.fixture(autouse=True)

@@ -4,38 +4,15 @@ import contextlib
 import json
 import time
 from datetime import date
-from pathlib import Path
 
 import pytest
 
-from loopback import Reply, serving
+from asking import DATA, TODAY, fetcher, read, shown
+from loopback import Reply
 from perrun.errors import InvalidInput, Unavailable, UnknownName
 from perrun.prices import names, sources
 from perrun.prices.sources import pages
-from perrun.prices.sources.http import MOST_BYTES, Fetcher, address_of, key_of
-
-DATA = Path(__file__).parent / "data" / "prices"
-TODAY = date(2026, 12, 1)
-
-
-@pytest.fixture
-def server():
-    with serving() as running:
-        yield running
-
-
-def fetcher(name, base, seconds=5.0, key="secret"):
-    return Fetcher(name, base, time.monotonic() + seconds, key, waits=(0.01, 0.02))
-
-
-def read(name, server, **more):
-    """(quotes, fetcher) of a source against the server."""
-    source, http = sources.every()[name], fetcher(name, server.url, **more)
-    return list(source.parse(source.fetch(http), TODAY)), http
-
-
-def shown(quotes):
-    return [(q.provider, q.gpu, q.n_gpus, q.term, round(q.usd_per_hour, 4), q.region) for q in quotes]
+from perrun.prices.sources.http import MOST_BYTES, address_of, key_of
 
 
 def test_every_source_says_what_it_is():
